@@ -1,0 +1,37 @@
+# `make` alone lists the targets.
+# ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
+# PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
+
+.PHONY: help setup run test check lab lock clean
+.DEFAULT_GOAL := help
+
+PY := .venv/bin/python
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 15
+
+setup: ## make .venv from requirements.lock (nothing, if that is done)
+	@scripts/setup.sh
+
+run: setup ## train the Minitaur: notebooks/03_sac_minitaur.ipynb into a new folder under runs/
+	@$(PY) -m labkit.launch notebooks/03_sac_minitaur.ipynb $(ARGS)
+
+test: setup ## run all tests, every notebook included
+	@$(PY) -m pytest $(ARGS)
+
+check: setup ## format, lint, types, tests
+	@$(PY) -m ruff format --check --quiet .
+	@$(PY) -m ruff check --quiet .
+	@$(PY) -m mypy --no-error-summary
+	@$(PY) -m pytest $(ARGS)
+
+lab: setup ## open JupyterLab in notebooks/
+	@cd notebooks && PATH="$(CURDIR)/.venv/bin:$$PATH" ../$(PY) -m jupyterlab $(ARGS)
+
+lock: ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade for newer versions)
+	@scripts/lock.sh $(ARGS)
+
+clean: ## remove .venv and caches; runs are kept
+	@rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+	@find . -name .ipynb_checkpoints -prune -exec rm -rf {} +

@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Makes .venv, installs requirements.lock into it and labkit on top (editable).
+# Does nothing, and says nothing, when that has been done.
+#
+#   scripts/setup.sh        the same, with PYTHON=/path/to/python3.11 to name the interpreter
+set -euo pipefail
+cd "$(dirname "$0")/.."
+unset PYTHONHOME PYTHONPATH
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_USER=0
+
+venv=.venv
+python=$venv/bin/python
+stamp=$venv/.labkit-stamp # what the finished set-up was made from
+made=$venv/.labkit-made   # the folder was made here, so it may be removed here
+log=$venv/setup.log
+
+ways_out() {
+    cat >&2 <<TEXT
+$1
+Ways out, one of:
+  Debian, Ubuntu   apt install python3-venv     (or python3.11-venv), then the same make again
+  conda, mamba     conda env create -f environment.yml && conda activate labkit
+  uv               uv venv --python 3.11 .venv, then the same make again
+  elsewhere        make setup PYTHON=/path/to/python3.11
+TEXT
+    exit 1
+}
+
+give_up() {
+    echo "$1" >&2
+    exit 1
+}
+
+is_311() {
+    "$1" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' >/dev/null 2>&1
+}
+
+find_python() {
+    local candidate candidates=(python3.11 python3)
+    if [ -n "${PYTHON:-}" ]; then
+        candidates=("$PYTHON")
+    fi
+    for candidate in "${candidates[@]}"; do
+        if is_311 "$candidate"; then
+            echo "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+# Runs a step with its output in the log; shows the end of the log if it fails.
+logged() {
+    if ! "$@" >>"$log" 2>&1; then
+        tail -n 15 "$log" | cut -c -200 >&2
+        give_up "Set-up failed; the whole story is in $log. The next make starts it again."
+    fi
+}
+
+fingerprint() {
+    echo "$PWD"
+    cksum requirements.lock
+    cksum pyproject.toml
+}
+
+make_venv() {
+    local base output
+    base=$(find_python) || ways_out "labkit needs Python 3.11 (dm-reverb has no wheels for newer ones); ${PYTHON:-neither python3.11 nor python3} is not one that runs."
+    mkdir "$venv"
+    touch "$made"
+    if ! output=$("$base" -m venv "$venv" 2>&1); then
+        rm -rf "$venv"
+        case $output in
+            *ensurepip* | *"No module named venv"*) ways_out "$base cannot make virtual environments: its venv package is missing." ;;
+            *) give_up "$base -m venv $venv failed: $output" ;;
+        esac
+    fi
+}
+
+# An environment made by uv has no pip.
+have_pip() {
+    "$python" -m pip --version >/dev/null 2>&1 && return
+    "$python" -m ensurepip >>"$log" 2>&1 && return
+    command -v uv >/dev/null || give_up "$venv has no pip, and there is no uv to install it; remove $venv, then the same make again."
+    logged uv pip install --python "$python" pip
+}
+
+install_lock() {
+    # gym comes as source: it is built with the locked setuptools and wheel, not with whatever is newest.
+    grep -E '^(setuptools|wheel)==' requirements.lock >"$venv/build-tools.txt"
+    logged "$python" -m pip install -r "$venv/build-tools.txt"
+    logged "$python" -m pip install --no-build-isolation -r requirements.lock
+}
+
+install_labkit() {
+    logged "$python" -m pip install --no-deps --no-build-isolation -e .
+}
+
+# --- what is there already?
+
+wanted=$(fingerprint)
+found=$(cat "$stamp" 2>/dev/null || true)
+if [ "$found" = "$wanted" ] && [ -x "$python" ]; then
+    exit 0
+fi
+rm -f "$stamp"
+
+# Folder and lock as before: only pyproject.toml changed.
+if [ "$(head -n 2 <<<"$found")" = "$(head -n 2 <<<"$wanted")" ] && [ -x "$python" ]; then
+    install_labkit
+    echo "$wanted" >"$stamp"
+    exit 0
+fi
+
+# Interrupted, or from another lock: an environment made here starts anew, somebody else's is kept.
+if [ -e "$made" ]; then
+    rm -rf "$venv"
+fi
+if [ -e "$venv" ]; then
+    is_311 "$python" || give_up "$venv exists and is no Python 3.11 environment; remove it, then the same make again."
+else
+    make_venv
+fi
+
+# --- install
+
+echo "Setting up $venv: about a minute with a fast network, 3 GB on disk ..." >&2
+started=$SECONDS
+: >"$log"
+have_pip
+install_lock
+install_labkit
+echo "$wanted" >"$stamp"
+echo "Set up in $((SECONDS - started)) s." >&2
