@@ -1,0 +1,182 @@
+"""Networks and the SAC agent: TF-Agents' own, with scaled observations and seeded noise."""
+
+import numpy as np
+import tensorflow as tf
+from tf_agents.agents.ddpg import critic_network
+from tf_agents.agents.sac import sac_agent, tanh_normal_projection_network
+from tf_agents.networks import actor_distribution_network
+from tf_agents.train.utils import spec_utils, train_utils
+
+from labkit.config import SACConfig, refuse
+
+
+class ScaledCriticNetwork(critic_network.CriticNetwork):
+    """TF-Agents' critic Q(s, a) that divides observations `[batch, obs]` by a constant first.
+
+    The scale lives in the network, so that a saved policy takes the environment's own numbers.
+    """
+
+    def __init__(self, input_tensor_spec, observation_scale=(), name="CriticNetwork", **kwargs):
+        super().__init__(input_tensor_spec, name=name, **kwargs)
+        self._scale = np.asarray(observation_scale or 1.0, np.float32)
+
+    def call(self, inputs, step_type=(), network_state=(), training=False):
+        """Returns Q `[batch] float32` for `(observation [batch, obs], action [batch, act])`."""
+        observation, action = inputs
+        return super().call(
+            (observation / self._scale, action), step_type, network_state, training=training
+        )
+
+
+class ScaledActorNetwork(actor_distribution_network.ActorDistributionNetwork):
+    """TF-Agents' actor π(a | s), a tanh-squashed normal, that scales observations likewise."""
+
+    def __init__(
+        self,
+        input_tensor_spec,
+        output_tensor_spec,
+        observation_scale=(),
+        name="ActorDistributionNetwork",
+        **kwargs,
+    ):
+        super().__init__(
+            input_tensor_spec,
+            output_tensor_spec,
+            continuous_projection_net=tanh_normal_projection_network.TanhNormalProjectionNetwork,
+            name=name,
+            **kwargs,
+        )
+        self._scale = np.asarray(observation_scale or 1.0, np.float32)
+
+    def call(self, observations, step_type, network_state, training=False, mask=None):
+        """Returns the action distribution for observations `[batch, obs]`."""
+        return super().call(
+            observations / self._scale, step_type, network_state, training=training, mask=mask
+        )
+
+
+class SeededSacAgent(sac_agent.SacAgent):
+    """`SacAgent` whose noise is a function of the seed and the gradient step alone.
+
+    TF-Agents samples actions inside its losses from a stateful, unseeded generator. Here the
+    noise of gradient step k is drawn by a counter-based generator (Salmon et al. 2011, as
+    `tf.random.stateless_normal`) from (seed, k), so that a run repeats, resumes, and gives N
+    replicas the slices of what one device would draw for the whole batch.
+    """
+
+    def __init__(self, *args, seed: int = 0, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._seed = seed
+        self._draw = 0
+
+    # Each update samples actions three times; numbering them keeps their noise apart.
+    def critic_loss(self, *args, **kwargs):
+        """Haarnoja et al. 2018b, equation 5, with two critics; noise 0."""
+        self._draw = 0
+        return super().critic_loss(*args, **kwargs)
+
+    def actor_loss(self, *args, **kwargs):
+        """Haarnoja et al. 2018b, equation 9; noise 1."""
+        self._draw = 1
+        return super().actor_loss(*args, **kwargs)
+
+    def alpha_loss(self, *args, **kwargs):
+        """Haarnoja et al. 2018b, equation 18, with log α in place of α; noise 2."""
+        self._draw = 2
+        return super().alpha_loss(*args, **kwargs)
+
+    def _actions_and_log_probs(self, time_steps, training=False):
+        squashed = self._train_policy.distribution(time_steps, policy_state=()).action
+        normal = squashed.input_distribution
+        mean, deviation = normal.loc, normal.stddev()  # [batch, act]
+        noise = self._noise(tf.shape(mean))
+        raw_action = mean + deviation * noise
+        # log π(a|s) = log N(u; μ, σ) − Σ log(1 − tanh² u), equation 26, in a stable form.
+        log_normal = -0.5 * tf.square(noise) - tf.math.log(deviation) - 0.5 * np.log(2 * np.pi)
+        log_slope = 2.0 * (np.log(2.0) - raw_action - tf.nn.softplus(-2.0 * raw_action))
+        half_range = (self.action_spec.maximum - self.action_spec.minimum) / 2.0
+        middle = (self.action_spec.maximum + self.action_spec.minimum) / 2.0
+        log_pi = tf.reduce_sum(log_normal - log_slope - np.log(half_range), axis=-1)
+        return middle + half_range * tf.tanh(raw_action), log_pi
+
+    def _noise(self, shape):
+        """Standard normal `[batch, act] float32`: this replica's rows of the global batch's."""
+        context = tf.distribute.get_replica_context()
+        replicas = context.num_replicas_in_sync
+        counter = tf.cast(self.train_step_counter, tf.int64) * 3 + self._draw
+        seed = tf.stack([tf.constant(self._seed, tf.int64), counter])
+        noise = tf.random.stateless_normal([shape[0] * replicas, shape[1]], seed)
+        if replicas == 1:
+            return noise
+        return tf.split(noise, replicas)[context.replica_id_in_sync_group]
+
+
+def create_agent(config: SACConfig, env, strategy) -> SeededSacAgent:
+    """Builds networks, optimizers and agent under the strategy's scope and initialises them.
+
+    Notebook 03 builds the same by hand, one cell a part.
+    """
+    observation_spec, action_spec, time_step_spec = spec_utils.get_tensor_specs(env)
+    check_scale(config, observation_spec.shape[0])
+    with strategy.scope():
+        critic_net = ScaledCriticNetwork(
+            (observation_spec, action_spec),
+            observation_scale=config.observation_scale,
+            joint_fc_layer_params=config.critic_joint_fc_layer_params,
+            kernel_initializer="glorot_uniform",
+            last_kernel_initializer="glorot_uniform",
+        )
+        actor_net = ScaledActorNetwork(
+            observation_spec,
+            action_spec,
+            observation_scale=config.observation_scale,
+            fc_layer_params=config.actor_fc_layer_params,
+        )
+        agent = SeededSacAgent(
+            time_step_spec,
+            action_spec,
+            actor_network=actor_net,
+            critic_network=critic_net,
+            seed=config.seed,
+            train_step_counter=train_utils.create_train_step(),
+            **hyperparameters(config),
+        )
+        agent.initialize()
+    return agent
+
+
+def check_scale(config: SACConfig, observation_size: int) -> None:
+    """Refuses an observation scale of the wrong length.
+
+    Raises:
+        ParameterError: names both lengths.
+    """
+    if len(config.observation_scale) not in (0, observation_size):
+        raise refuse(
+            "observation_scale",
+            config.observation_scale,
+            f"{observation_size} numbers for {config.env_name}, or none",
+        )
+
+
+def hyperparameters(config: SACConfig) -> dict:
+    """The keyword arguments of `SacAgent` that come from the configuration."""
+    adam = tf.keras.optimizers.Adam
+    return {
+        "actor_optimizer": adam(learning_rate=config.actor_learning_rate),
+        "critic_optimizer": adam(learning_rate=config.critic_learning_rate),
+        "alpha_optimizer": adam(learning_rate=config.alpha_learning_rate),
+        "target_update_tau": config.target_update_tau,
+        "target_update_period": config.target_update_period,
+        "td_errors_loss_fn": tf.math.squared_difference,
+        "gamma": config.gamma,
+        "reward_scale_factor": config.reward_scale_factor,
+        "initial_log_alpha": config.initial_log_alpha,
+    }
+
+
+def state_variables(agent: SeededSacAgent) -> list[tf.Variable]:
+    """Everything a gradient step changes: networks, targets, α, Adam's moments, the counter."""
+    optimizers = (agent._critic_optimizer, agent._actor_optimizer, agent._alpha_optimizer)
+    slots = [v for optimizer in optimizers for v in optimizer.variables()]
+    return [*agent.variables, *slots]

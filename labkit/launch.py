@@ -1,0 +1,123 @@
+"""Runs a notebook with papermill and shows its progress in the terminal: `make run`.
+
+    python -m labkit.launch notebooks/03_sac_minitaur.ipynb -p num_iterations 2000 -p seed 3
+
+The executed notebook lies in the run directory, beside everything else of the run.
+"""
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import attrs
+import papermill
+from papermill.exceptions import PapermillExecutionError
+from tqdm import tqdm
+
+from labkit import environments, progress, runs
+from labkit.config import ParameterError, SACConfig, nearest
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Checks the parameters, runs the notebook, returns the exit status."""
+    parser = argparse.ArgumentParser(prog="labkit.launch", description=__doc__.splitlines()[0])
+    parser.add_argument("notebook", type=Path, help="the notebook to run; it is not changed")
+    parser.add_argument(
+        *("-p", "--parameter"),
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="sets a parameter of the notebook; may be repeated",
+    )
+    options = parser.parse_args(arguments)
+    try:
+        parameters = check(options.notebook, dict(options.parameter))
+        run_dir = runs.claim(parameters.get("run_dir", ""))
+    except ParameterError as error:
+        print(f"ParameterError: {error}", file=sys.stderr)
+        return 2
+    return execute(options.notebook, run_dir, {**parameters, "run_dir": str(run_dir)})
+
+
+def check(notebook: Path, texts: dict[str, str]) -> dict[str, Any]:
+    """Turns the command line's texts into checked values, before a kernel is started.
+
+    Raises:
+        ParameterError: the notebook is not there, has no such parameter, or refuses the value.
+    """
+    if not notebook.is_file():
+        raise ParameterError(f"there is no notebook {str(notebook)!r}")
+    known = list(papermill.inspect_notebook(str(notebook)))
+    for name in texts:
+        if name not in known:
+            raise ParameterError(
+                f"{name} is not a parameter of {notebook.name}{nearest(name, known)}"
+            )
+    fields = [field.name for field in attrs.fields(SACConfig)]
+    ours = {name: text for name, text in texts.items() if name in fields}
+    config = SACConfig.parse(ours)
+    environments.check_name(config.env_name)
+    return {**texts, **{name: getattr(config, name) for name in ours}}
+
+
+def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
+    """Executes the notebook into `run_dir`; returns 0, or another status after one line why."""
+    output = run_dir / notebook.name
+    state = run_dir / "progress.json"
+    os.environ[progress.FILE_VARIABLE] = str(state.resolve())
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+    print(f"{notebook.name} runs into {output}", file=sys.stderr)
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(state, done), daemon=True)
+    watcher.start()
+    status, message = 0, ""
+    try:
+        papermill.execute_notebook(
+            str(notebook), str(output), parameters, progress_bar=False, log_output=False
+        )
+    except PapermillExecutionError as error:
+        status, message = 1, f"{error.ename}: {error.evalue}"
+    except KeyboardInterrupt:
+        status, message = 130, f"interrupted; what there is lies in {run_dir}"
+    finally:
+        done.set()
+        watcher.join()
+        state.unlink(missing_ok=True)
+    if message:
+        print(message, file=sys.stderr)
+        if status == 1:
+            print(f"the cell that failed is marked in {output}", file=sys.stderr)
+    else:
+        print(f"done: {output}", file=sys.stderr)
+    return status
+
+
+def _watch(state: Path, done: threading.Event) -> None:
+    """Draws one bar for each task that the kernel reports, until `done`."""
+    bar, label = None, None
+    seconds = 0.5 if sys.stderr.isatty() else 30.0  # a log file wants fewer lines
+    while not done.wait(0.5):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            now = json.loads(state.read_text())
+            if now["label"] != label:
+                if bar is not None:
+                    bar.close()
+                label = now["label"]
+                bar = tqdm(
+                    total=now["total"], unit=" " + now["unit"], desc=label, mininterval=seconds
+                )
+            bar.set_postfix(now["facts"], refresh=False)
+            bar.update(now["done"] - bar.n)
+    if bar is not None:
+        bar.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

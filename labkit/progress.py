@@ -1,0 +1,142 @@
+"""How far a long task is: in a terminal, in a notebook cell, or in the terminal of `make run`."""
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+# `labkit.launch` runs the notebook in a kernel of its own, whose output is a cell, not the
+# terminal: the kernel writes its progress to this file, and the launcher draws the bar.
+FILE_VARIABLE = "LABKIT_PROGRESS"
+SECONDS_BETWEEN_UPDATES = 0.5
+
+
+class _Sink:
+    """Shows one line and replaces it; the base shows nothing."""
+
+    def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
+        """Shows where the bar stands."""
+
+    def end(self, summary: str) -> None:
+        """Leaves what is worth keeping: one line of text, or nothing."""
+
+
+class _FileSink(_Sink):
+    def __init__(self, path: str, label: str):
+        self._path, self._label = Path(path), label
+
+    def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
+        state = {"label": self._label, "done": bar.n, "total": bar.total, "unit": bar.unit}
+        partial = self._path.with_suffix(".partial")
+        # A lost progress file (its directory removed) must not end a training.
+        with contextlib.suppress(OSError):
+            partial.write_text(json.dumps({**state, "facts": facts}))
+            partial.replace(self._path)
+
+
+class _CellSink(_Sink):
+    """One display that is updated in place, so that the saved notebook keeps one clean line."""
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self._handle = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def _put(self, text: str) -> None:
+        self._handle.update({"text/plain": text}, raw=True)
+
+    def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
+        self._put(str(bar))
+
+    def end(self, summary: str) -> None:
+        self._put(summary)
+
+
+class _TerminalSink(_Sink):
+    def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
+        sys.stderr.write("\r" + str(bar))
+        sys.stderr.flush()
+
+    def end(self, summary: str) -> None:
+        sys.stderr.write("\r\033[K" + summary + "\n")
+
+
+def _in_kernel() -> bool:
+    with contextlib.suppress(ImportError):
+        from IPython import get_ipython
+
+        return getattr(get_ipython(), "kernel", None) is not None
+    return False
+
+
+class Ticker:
+    """Counts what is done; cheap enough to be told of every step."""
+
+    def __init__(self, label: str, total: int, unit: str, sinks: list[_Sink]):
+        # The bar is only asked for its text: where that goes is the sinks' business.
+        self._bar = tqdm(total=total, unit=unit, desc=label, file=open(os.devnull, "w"), ncols=100)
+        self._sinks, self._shown, self._started = sinks, 0.0, time.monotonic()
+
+    def advance(self, count: int = 1, **facts: Any) -> None:
+        """Adds `count`; `facts` such as `last_return='+3.2'` stand behind the bar."""
+        self._bar.n += count
+        now = time.monotonic()
+        if now - self._shown >= SECONDS_BETWEEN_UPDATES:
+            self._shown = now
+            self.refresh(**facts)
+
+    def refresh(self, **facts: Any) -> None:
+        """Shows where things stand now."""
+        text = {key.replace("_", " "): str(value) for key, value in facts.items()}
+        self._bar.set_postfix(text, refresh=False)
+        for sink in self._sinks:
+            sink.show(self._bar, text)
+
+    def summary(self) -> str:
+        """For example `training: 100 000 it in 13 min 20 s, 125 it/s`."""
+        seconds = time.monotonic() - self._started
+        spent = (
+            f"{seconds // 60:.0f} min {seconds % 60:.0f} s" if seconds >= 60 else f"{seconds:.1f} s"
+        )
+        rate = self._bar.n / max(seconds, 1e-9)
+        count = f"{self._bar.n:,}".replace(",", " ")
+        return (
+            f"{self._bar.desc}: {count} {self._bar.unit} in {spent}, {rate:.3g} {self._bar.unit}/s"
+        )
+
+    def close(self) -> None:
+        """Leaves the summary and forgets the bar."""
+        for sink in self._sinks:
+            sink.end(self.summary())
+        self._bar.fp.close()
+        self._bar.disable = True
+
+
+@contextlib.contextmanager
+def progress(label: str, total: int, unit: str) -> Iterator[Ticker]:
+    """Shows a task's progress wherever this process can be seen.
+
+    Args:
+        label: what is going on, such as 'training'.
+        total: how many units there are.
+        unit: what is counted, such as 'it' or 'episodes'.
+    """
+    sinks: list[_Sink] = []
+    if path := os.environ.get(FILE_VARIABLE):
+        sinks.append(_FileSink(path, label))
+    if _in_kernel():
+        sinks.append(_CellSink())
+    elif sys.stderr.isatty():
+        sinks.append(_TerminalSink())
+    ticker = Ticker(label, total, unit, sinks)
+    ticker.refresh()
+    try:
+        yield ticker
+    finally:
+        ticker.close()

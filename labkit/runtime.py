@@ -1,0 +1,128 @@
+"""What must happen before TensorFlow loads, and where computation runs.
+
+`prepare` is called when labkit is imported; nothing here imports TensorFlow before it is used.
+"""
+
+import contextlib
+import io
+import logging
+import os
+import sys
+import tempfile
+import warnings
+
+from labkit.config import ParameterError
+
+
+def prepare() -> None:
+    """Sets what TensorFlow, gym and pygame read when they are imported; safe to repeat."""
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # TF-Agents 0.19 is written for Keras 2
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # CartPole draws without a display
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    with contextlib.suppress(ImportError):  # gym prints these when it is imported
+        import gym_notices.notices
+
+        gym_notices.notices.notices.clear()
+    for name in ("absl", "tensorflow"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for module in ("gym", "pygame", "pkg_resources", "tensorflow_probability", "tf_agents"):
+        warnings.filterwarnings("ignore", module=rf"{module}(\.|$)")
+    warnings.filterwarnings("ignore", message=r".*(Box bound precision|pkg_resources).*")
+    warnings.filterwarnings("ignore", message="Encoding a StructuredValue")
+
+
+@contextlib.contextmanager
+def quiet():
+    """Hides what Python and native code print meanwhile, unless an exception leaves the block.
+
+    Reverb, PyBullet and CUDA write to file descriptors 1 and 2, past Python's redirection.
+    """
+    with tempfile.TemporaryFile() as hidden, contextlib.ExitStack() as restore:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, ValueError):
+                stream.flush()
+        for descriptor in (1, 2):
+            kept = os.dup(descriptor)
+            restore.callback(os.close, kept)
+            restore.callback(os.dup2, kept, descriptor)
+            os.dup2(hidden.fileno(), descriptor)
+        text = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+                yield
+        except ParameterError:
+            raise
+        except BaseException:
+            restore.close()
+            hidden.seek(0)
+            sys.stderr.write(text.getvalue() + hidden.read().decode(errors="replace"))
+            raise
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds Python, NumPy, TensorFlow and Keras initialisers; Reverb's selectors cannot be."""
+    import tensorflow as tf
+
+    tf.keras.utils.set_random_seed(seed)
+
+
+def make_strategy(name: str, batch_size: int):
+    """The `tf.distribute.Strategy` that trains, as `SACConfig.strategy` names it.
+
+    Args:
+        name: 'auto' (all GPUs when there are several, else one GPU, else the CPU), 'cpu',
+            'gpu', 'mirrored' (all GPUs) or 'mirrored:N' (N GPUs; on a host without a GPU, N
+            logical CPU devices, so that the same code path runs anywhere).
+        batch_size: the global batch, which the replicas share.
+
+    Raises:
+        ParameterError: a device that is not there, a batch that does not divide, or
+            logical devices asked for after TensorFlow has started.
+    """
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        with contextlib.suppress(RuntimeError):  # already started: growth is as it is
+            tf.config.experimental.set_memory_growth(gpu, True)
+    kind, _, count = name.partition(":")
+    if kind in ("gpu", "mirrored") and not count and not gpus:
+        raise ParameterError(
+            f"strategy = {name!r} is refused: no GPU is visible to TensorFlow; "
+            "allowed here is 'auto', 'cpu' or 'mirrored:N' (N logical CPU devices)"
+        )
+    if kind == "cpu" or (kind == "auto" and not gpus):
+        return tf.distribute.OneDeviceStrategy("/cpu:0") if gpus else tf.distribute.get_strategy()
+    if kind == "gpu" or (kind == "auto" and len(gpus) == 1):
+        return tf.distribute.OneDeviceStrategy("/gpu:0")
+    replicas = int(count) if count else len(gpus)
+    if batch_size % replicas:
+        raise ParameterError(
+            f"batch_size = {batch_size} is refused: strategy = {name!r} shares the batch among "
+            f"{replicas} replicas; allowed is a multiple of {replicas}"
+        )
+    return tf.distribute.MirroredStrategy(_devices(name, replicas, gpus))
+
+
+def _devices(name: str, replicas: int, gpus: list) -> list[str]:
+    import tensorflow as tf
+
+    if gpus:
+        if replicas > len(gpus):
+            raise ParameterError(
+                f"strategy = {name!r} is refused: {len(gpus)} GPUs are visible to TensorFlow"
+            )
+        return [f"/gpu:{i}" for i in range(replicas)]
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    try:
+        logical = [tf.config.LogicalDeviceConfiguration()] * replicas
+        tf.config.set_logical_device_configuration(cpu, logical)
+    except RuntimeError:
+        if len(tf.config.list_logical_devices("CPU")) < replicas:
+            raise ParameterError(
+                f"strategy = {name!r} is refused: TensorFlow has already started with fewer "
+                "logical CPU devices; restart the kernel and make the strategy first"
+            ) from None
+    return [f"/cpu:{i}" for i in range(replicas)]

@@ -1,0 +1,41 @@
+"""Small things that many tests need; nothing here is a test."""
+
+import numpy as np
+import pytest
+
+import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
+from labkit.config import SACConfig
+
+SMALL = {
+    "initial_collect_steps": 300,
+    "num_iterations": 20,
+    "replay_buffer_capacity": 2_000,
+    "batch_size": 32,
+    "actor_fc_layer_params": (32, 32),
+    "critic_joint_fc_layer_params": (32, 32),
+    "log_interval": 5,
+    "eval_interval": 10,
+    "interim_eval_episodes": 1,
+    "num_eval_episodes": 2,
+    "policy_save_interval": 0,
+}
+
+
+@pytest.fixture
+def small_config():
+    """A configuration that trains in seconds; `small_config(seed=3)` changes fields."""
+    return lambda **changes: SACConfig(**{**SMALL, **changes})
+
+
+@pytest.fixture
+def random_rows():
+    """`random_rows(n, seed)`: n packed Minitaur transitions `[n, 66] float32`, plausible values."""
+
+    def make(count: int, seed: int = 0) -> np.ndarray:
+        rows = np.random.default_rng(seed).normal(size=(count, 66)).astype(np.float32)
+        rows[:, 28:36] = np.tanh(rows[:, 28:36])
+        rows[:, 36] *= 0.01
+        rows[:, 37] = rows[:, 37] > -2
+        return rows
+
+    return make

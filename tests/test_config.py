@@ -1,0 +1,92 @@
+"""What a user may ask for, and the one line that says what is not allowed."""
+
+import json
+
+import attrs
+import pytest
+
+from labkit import runs
+from labkit.config import ParameterError, SACConfig
+
+INTEGERS = [
+    f.name for f in attrs.fields(SACConfig) if f.default is not None and type(f.default) is int
+]
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_whole_floats_are_integers(name):
+    value = getattr(SACConfig(), name) or 1_000
+    for given in (float(value), str(value), f"{value:e}"):
+        taken = getattr(SACConfig.parse({name: given}), name)
+        assert taken == value and type(taken) is int
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[
+            ("num_iterations", value)
+            for value in (0, -5, 1.5, "abc", True, None, float("nan"), "1e400")
+        ],
+        ("batch_size", 0),
+        ("gamma", 1.5),
+        ("gamma", float("inf")),
+        ("critic_learning_rate", -1e-3),
+        ("actor_learning_rate", 0),
+        ("target_update_tau", 2),
+        ("target_update_tau", 0),
+        ("seed", -1),
+        ("strategy", "gpus"),
+        ("strategy", "mirrored:0"),
+        ("strategy", 2),
+        ("env_name", ""),
+        ("actor_fc_layer_params", ()),
+        ("actor_fc_layer_params", "(256, x)"),
+        ("actor_fc_layer_params", (256, 0)),
+        ("actor_fc_layer_params", (256, 25.5)),
+        ("observation_scale", (1.0, 0.0)),
+        ("reward_scale_factor", "None or so"),
+    ],
+)
+def test_refusal_names_parameter_value_and_range(name, value):
+    with pytest.raises(ParameterError) as caught:
+        SACConfig.parse({name: value})
+    message = str(caught.value)
+    assert message.startswith(f"{name} = {value!r} is refused: allowed is ")
+    assert "\n" not in message
+    assert caught.value._render_traceback_() == [f"ParameterError: {message}"]
+
+
+def test_layers_from_text():
+    config = SACConfig.parse({"actor_fc_layer_params": "(256, 128.0)"})
+    assert config.actor_fc_layer_params == (256, 128)
+
+
+def test_replay_smaller_than_a_batch_names_both():
+    with pytest.raises(ParameterError, match=r"replay_buffer_capacity = 100 .* batch_size = 256"):
+        SACConfig(replay_buffer_capacity=100)
+
+
+def test_unknown_name_says_what_was_meant():
+    with pytest.raises(ParameterError, match="'num_iterations'"):
+        SACConfig.parse({"num_iteration": 5})
+
+
+def test_none_becomes_what_suits_the_environment():
+    minitaur = SACConfig()
+    assert (minitaur.reward_scale_factor, minitaur.initial_log_alpha) == (20.0, -4.0)
+    assert len(minitaur.observation_scale) == 28
+    other = SACConfig(env_name="HalfCheetahBulletEnv-v0")
+    assert (other.reward_scale_factor, other.observation_scale) == (1.0, ())
+    assert SACConfig(reward_scale_factor=3).reward_scale_factor == 3.0
+
+
+def test_config_survives_json():
+    config = SACConfig(num_iterations=5, actor_fc_layer_params=(8, 9))
+    assert SACConfig.parse(json.loads(json.dumps(attrs.asdict(config)))) == config
+
+
+def test_unknown_environment_names_the_nearest(tmp_path):
+    with pytest.raises(ParameterError, match=r"MinitaurBulletEnv-v1.*'MinitaurBulletEnv-v0'"):
+        runs.start_run({"env_name": "MinitaurBulletEnv-v1", "run_dir": str(tmp_path / "run")})
+    assert not (tmp_path / "run").exists()  # refused before anything was made

@@ -1,0 +1,134 @@
+"""Time limits, seeds and isolation of environments."""
+
+import random
+
+import gym
+import numpy as np
+import pytest
+
+from labkit import environments
+from labkit.config import ParameterError
+
+
+def play(env, action, steps=2_000):
+    step = env.reset()
+    for _ in range(steps):
+        step = env.step(action(step))
+        if step.is_last():
+            return step
+    raise AssertionError("the episode did not end")
+
+
+def test_minitaur_time_limit_is_no_fall():
+    env = environments.make("MinitaurBulletEnv-v0", seed=0, max_episode_steps=50)
+    step = play(env, lambda s: np.zeros(8, np.float32))  # it stands still
+    assert step.is_last() and step.discount == 1.0
+    assert environments.step_seconds(env) == pytest.approx(0.01)
+
+
+def test_minitaur_registered_limit():
+    assert environments.make("MinitaurBulletEnv-v0").duration == 1_000
+
+
+def test_minitaur_fall_is_terminal():
+    env = environments.make("MinitaurBulletEnv-v0", seed=0)
+    generator = np.random.default_rng(0)
+    step = play(env, lambda s: generator.uniform(-1, 1, 8).astype(np.float32))
+    assert step.discount == 0.0
+
+
+def balance(step):
+    """Keeps CartPole's pole up for far more than 200 steps."""
+    position, speed, angle, turning = step.observation
+    return np.array(int(angle + 0.5 * turning + 0.02 * position + 0.1 * speed > 0))
+
+
+def test_cartpole_time_limit_and_fall():
+    env = environments.make("CartPole-v0", seed=0)
+    assert play(env, balance).discount == 1.0
+    assert play(env, lambda s: np.array(0)).discount == 0.0
+
+
+def test_lunar_lander_time_limit_and_crash():
+    env = environments.make("LunarLanderContinuous-v2", seed=0, max_episode_steps=20)
+    assert play(env, lambda s: np.zeros(2, np.float32)).discount == 1.0
+    env = environments.make("LunarLanderContinuous-v2", seed=0)
+    assert env.duration == 1_000
+    assert play(env, lambda s: np.zeros(2, np.float32)).discount == 0.0
+
+
+def rollout(env, steps=60):
+    generator = np.random.default_rng(5)
+    step, seen = env.reset(), []
+    for _ in range(steps):
+        seen.append(step.observation)
+        step = env.step(generator.uniform(-1, 1, 8).astype(np.float32))
+    return np.array(seen)
+
+
+def test_same_seed_same_episodes_whatever_else_draws():
+    first = environments.make("MinitaurBulletEnv-v0", seed=3)
+    second = environments.make("MinitaurBulletEnv-v0", seed=3)
+    other = environments.make("MinitaurBulletEnv-v0", seed=4)
+    expected = [rollout(first), rollout(first)]
+    rollout(other)
+    random.random()
+    np.random.rand(7)
+    got = [rollout(second), rollout(second)]
+    np.testing.assert_array_equal(expected, got)
+    assert not np.array_equal(expected[0], rollout(other))
+
+
+def test_environment_leaves_global_generators_alone():
+    random.seed(1)
+    np.random.seed(1)
+    expected = random.random(), np.random.rand()
+    random.seed(1)
+    np.random.seed(1)
+    rollout(environments.make("MinitaurBulletEnv-v0", seed=3))
+    assert (random.random(), np.random.rand()) == expected
+
+
+class Corridor(gym.Env):
+    """A user's own environment: walk right, pays 1 a step."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self):
+        self.place = 0.0
+        return np.array([self.place, np.random.rand()], np.float32)
+
+    def step(self, action):
+        self.place += 0.1 * float(action[0])
+        return np.array([self.place, 0.0], np.float32), 1.0, self.place > 0.9, {}
+
+
+def test_own_environment_in_one_line():
+    env = environments.make(Corridor, seed=0, max_episode_steps=30)
+    environments.check_specs(env)
+    assert play(env, lambda s: np.zeros(1, np.float32)).discount == 1.0
+    assert play(env, lambda s: np.ones(1, np.float32)).discount == 0.0
+    again = environments.make(Corridor, seed=0)
+    assert (
+        environments.make(Corridor, seed=0).reset().observation[1] == again.reset().observation[1]
+    )
+
+
+@pytest.mark.parametrize("name", ["HalfCheetahBulletEnv-v0", "InvertedPendulumBulletEnv-v0"])
+def test_other_pybullet_environments(name, capfd):
+    env = environments.make(name, seed=0)
+    first = env.reset().observation
+    assert np.array_equal(first, environments.make(name, seed=0).reset().observation)
+    assert environments.step_seconds(env) == pytest.approx(0.0165)
+    assert capfd.readouterr() == ("", "")  # native code prints past Python
+
+
+def test_discrete_actions_are_refused_by_name():
+    with pytest.raises(ParameterError, match="CartPole-v0.*actions of shape"):
+        environments.check_specs(environments.make("CartPole-v0"))
+
+
+def test_environment_that_cannot_be_made_here():
+    with pytest.raises(ParameterError, match="HalfCheetah-v2.*mujoco"):
+        environments.make("HalfCheetah-v2")
