@@ -65,7 +65,7 @@ fingerprint() {
 
 make_venv() {
     local base output
-    base=$(find_python) || ways_out "labkit needs Python 3.11 (dm-reverb has no wheels for newer ones); ${PYTHON:-neither python3.11 nor python3} is not one that runs."
+    base=$(find_python) || ways_out "labkit needs Python 3.11 (dm-reverb has no wheels for newer ones); found none as ${PYTHON:-python3.11 or python3 on PATH}."
     mkdir "$venv"
     touch "$made"
     if ! output=$("$base" -m venv "$venv" 2>&1); then

@@ -77,11 +77,11 @@ class Checkout:
         path.chmod(0o755)
         return path
 
-    def run(self, *command, **environment):
+    def run(self, *command, cwd=None, **environment):
         self.calls_file.write_text("")
         return subprocess.run(
             command,
-            cwd=self.root,
+            cwd=cwd or self.root,
             env={"PATH": str(self.bin), "HOME": os.environ.get("HOME", "/"), **environment},
             capture_output=True,
             text=True,
@@ -89,7 +89,7 @@ class Checkout:
         )
 
     def setup(self, **environment):
-        return self.run("scripts/setup.sh", **environment)
+        return self.run(str(self.root / "scripts/setup.sh"), cwd=self.bin, **environment)
 
     def calls(self):
         """What Python was asked to do since the last run, the version checks left out."""
@@ -148,7 +148,7 @@ def test_a_named_python_that_is_not_3_11(checkout):
     checkout.fake("python3.11")
     named = checkout.fake("elsewhere/python", version=(3, 12))
     result = checkout.setup(PYTHON=str(named))
-    assert_ways_out(result, f"{named} is not one that runs")
+    assert_ways_out(result, f"found none as {named}.")
 
 
 def test_venv_is_missing(checkout):
