@@ -9,7 +9,7 @@ trap 'rm -rf "$tmp"' EXIT
 
 if ! uv=$(command -v uv); then
     "${PYTHON:-python3}" -m venv "$tmp/venv"
-    "$tmp/venv/bin/python" -m pip install --quiet uv
+    "$tmp/venv/bin/python" -m pip install --quiet --quiet uv
     uv=$tmp/venv/bin/uv
 fi
 
