@@ -33,10 +33,16 @@ class _FileSink(_Sink):
 
     def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
         state = {"label": self._label, "done": bar.n, "total": bar.total, "unit": bar.unit}
+        self._write({**state, "facts": facts})
+
+    def end(self, summary: str) -> None:
+        self._write({"label": None})
+
+    def _write(self, state: dict[str, Any]) -> None:
         partial = self._path.with_suffix(".partial")
         # A lost progress file (its directory removed) must not end a training.
         with contextlib.suppress(OSError):
-            partial.write_text(json.dumps({**state, "facts": facts}))
+            partial.write_text(json.dumps(state))
             partial.replace(self._path)
 
 

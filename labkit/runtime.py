@@ -20,6 +20,7 @@ def prepare() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # CartPole draws without a display
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     with contextlib.suppress(ImportError):  # gym prints these when it is imported
         import gym_notices.notices

@@ -170,7 +170,7 @@ class _Loop:
                 self.collector.policy.set_weights(weights)
                 window.append(losses)
                 ticker.advance(last_return=self.last_return)
-                if _due(step, config.log_interval):
+                if _due(step, config.log_interval) or step == config.num_iterations:
                     self.log(step, np.mean(window, axis=0))
                     window.clear()
                 if _due(step, config.eval_interval) and step < config.num_iterations:
