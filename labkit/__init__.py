@@ -26,7 +26,7 @@ __all__ = [
 
 # TensorFlow takes seconds to load: a wrong parameter is refused before that happens.
 _LAZY = {
-    "Parts": ("labkit.training", "Parts"),
+    "Parts": ("labkit.parts", "Parts"),
     "evaluate": ("labkit.evaluation", "evaluate"),
     "make_environment": ("labkit.environments", "make"),
     "start_run": ("labkit.runs", "start_run"),

@@ -107,7 +107,8 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
 
 def _watch(state: Path, done: threading.Event) -> None:
     """Draws one bar for each task that the kernel reports, below papermill's, until `done`."""
-    bar, label = None, None
+    bar: Any = None
+    label = None
     while not done.wait(0.5):
         with contextlib.suppress(OSError, ValueError, KeyError):
             now = json.loads(state.read_text())

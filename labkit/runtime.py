@@ -95,7 +95,7 @@ def make_strategy(name: str, batch_size: int):
             "allowed here is 'auto', 'cpu' or 'mirrored:N' (N logical CPU devices)"
         )
     if kind == "cpu" or (kind == "auto" and not gpus):
-        return tf.distribute.OneDeviceStrategy("/cpu:0") if gpus else tf.distribute.get_strategy()
+        return tf.distribute.OneDeviceStrategy("/cpu:0")
     if kind == "gpu" or (kind == "auto" and len(gpus) == 1):
         return tf.distribute.OneDeviceStrategy("/gpu:0")
     replicas = int(count) if count else len(gpus)
