@@ -5,7 +5,6 @@
 The executed notebook lies in the run directory, beside everything else of the run.
 """
 
-import argparse
 import contextlib
 import json
 import logging
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import click
 import papermill
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
@@ -24,26 +24,24 @@ from labkit import environments, progress, runs
 from labkit.config import ParameterError, SACConfig, nearest
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Checks the parameters, runs the notebook, returns the exit status."""
-    parser = argparse.ArgumentParser(prog="labkit.launch", description=__doc__.splitlines()[0])
-    parser.add_argument("notebook", type=Path, help="the notebook to run; it is not changed")
-    parser.add_argument(
-        *("-p", "--parameter"),
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME", "VALUE"),
-        help="sets a parameter of the notebook; may be repeated",
-    )
-    options = parser.parse_args(arguments)
+@click.command()
+@click.argument("notebook", type=click.Path(path_type=Path))
+@click.option(
+    *("-p", "--parameters", "pairs"),
+    nargs=2,
+    multiple=True,
+    metavar="NAME VALUE",
+    help="Sets a parameter of the notebook; may be repeated.",
+)
+def main(notebook: Path, pairs: tuple[tuple[str, str], ...]) -> None:
+    """Runs NOTEBOOK into a run directory and shows its progress; NOTEBOOK is not changed."""
     try:
-        parameters = check(options.notebook, dict(options.parameter))
+        parameters = check(notebook, dict(pairs))
         run_dir = runs.claim(parameters.get("run_dir", ""))
     except ParameterError as error:
-        print(f"ParameterError: {error}", file=sys.stderr)
-        return 2
-    return execute(options.notebook, run_dir, {**parameters, "run_dir": str(run_dir)})
+        click.echo(f"ParameterError: {error}", err=True)
+        sys.exit(2)
+    sys.exit(execute(notebook, run_dir, {**parameters, "run_dir": str(run_dir)}))
 
 
 def check(notebook: Path, texts: dict[str, str]) -> dict[str, Any]:
@@ -133,4 +131,4 @@ def _bar_options() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(prog_name="labkit.launch")

@@ -17,6 +17,7 @@ from labkit.runtime import quiet
 
 TABLE = "transitions"
 SAMPLE_TIMEOUT_SECONDS = 120
+UNCONFIRMED = 64  # transitions on their way to the server before the writer waits for it
 
 
 class StalledError(RuntimeError):
@@ -69,12 +70,17 @@ class TransitionWriter:
     def __init__(self, server: reverb.Server):
         self._writer = reverb.Client(f"localhost:{server.port}").trajectory_writer(1)
         self._previous: trajectory.Trajectory | None = None
+        self._written = 0
 
     def write(self, obs_tm1, a_tm1, r_t, discount_t, obs_t) -> None:
         """Stores one transition; it can be sampled at once, with the same chance as any other."""
         row = np.concatenate([obs_tm1, a_tm1, [r_t, discount_t], obs_t], dtype=np.float32)
         self._writer.append({"row": row})
         self._writer.create_item(TABLE, 1.0, {"row": self._writer.history["row"][-1]})
+        self._written += 1
+        if self._written % UNCONFIRMED == 0:
+            # Inserts are confirmed behind our back; on a busy host that would pile up.
+            self._writer.flush(UNCONFIRMED, timeout_ms=SAMPLE_TIMEOUT_SECONDS * 1000)
 
     def __call__(self, step: trajectory.Trajectory) -> None:
         """Takes a driver's unbatched trajectories one by one and pairs neighbours.

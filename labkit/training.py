@@ -74,6 +74,7 @@ class _Loop:
         self.events = tf.summary.create_file_writer(str(run.path / "events"))
         self.started = time.monotonic()
         self.first_env_step = parts.env_steps
+        self.gradient_steps = 0
         self.last_return = "not yet"
 
     def execute(self) -> None:
@@ -126,8 +127,9 @@ class _Loop:
             what = next(name for name in ("Critic", "Actor", "Alpha") if name in str(error))
             raise DivergedError(
                 f"{what.lower()} loss is infinite or not a number at gradient step "
-                f"{self.parts.agent.train_step_counter.numpy() + 1}"
+                f"{self.gradient_steps + 1}"
             ) from None
+        self.gradient_steps += 1
         return losses.numpy(), weights.numpy()
 
     @property

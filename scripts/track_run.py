@@ -1,0 +1,65 @@
+"""Copies what is worth keeping of a run into results/, with a page that is written from it.
+
+python scripts/track_run.py notebooks/runs/0001 results/minitaur/default
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import attrs
+import click
+import imageio.v3 as imageio
+import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
+import numpy as np
+from labkit import film, plots, runs
+from labkit.config import SACConfig
+from labkit.evaluation import Evaluation
+
+
+@click.command()
+@click.argument("run_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("target", type=click.Path(file_okay=False, path_type=Path))
+def main(run_dir: Path, target: Path) -> None:
+    """Fills TARGET from RUN_DIR; what TARGET held of an older run is replaced."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "metrics.csv"):
+        shutil.copy(run_dir / name, target / name)
+    shutil.copy(run_dir / "videos" / "after.mp4", target / "after.mp4")
+    metrics = runs.read_metrics(run_dir)
+    plots.learning_curve(metrics).savefig(target / "curve.png", dpi=110)
+    frames = list(imageio.imiter(run_dir / "videos" / "after.mp4"))
+    (target / "strip.png").write_bytes(film.film_strip(frames, columns=6))
+    (target / "README.md").write_text(page(run_dir, metrics))
+
+
+def page(run_dir: Path, metrics) -> str:
+    """The page: the command, the versions, the final score; every number read from the run."""
+    content = json.loads((run_dir / "config.json").read_text())
+    config = SACConfig.parse(content["config"])
+    default = attrs.asdict(SACConfig())
+    changed = {k: v for k, v in attrs.asdict(config).items() if v != default[k]}
+    arguments = "".join(f" -p {name} {value!r}" for name, value in changed.items())
+    last = metrics.dropna(subset="eval_return").iloc[-1]
+    final = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
+    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    return f"""# {config.env_name}, seed {config.seed}, {config.num_iterations:,} gradient steps
+
+    make run{f" ARGS='{arguments.strip()}'" if arguments else ""}
+    .venv/bin/python scripts/track_run.py <the run directory> <this directory>
+
+- Final evaluation, greedy: {final}.
+- Returns of its episodes: {np.min(final.returns):+.2f} at worst, {np.max(final.returns):+.2f} at best.
+- Training took {last.wall_seconds / 60:.0f} minutes, evaluations included.
+- {versions}.
+
+![Learning curve: evaluation return over env steps, the published curve beside it](curve.png)
+
+![Film strip of one greedy episode after training](strip.png)
+
+This page and all beside it were written by the second command.
+"""
+
+
+if __name__ == "__main__":
+    main()

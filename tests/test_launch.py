@@ -1,0 +1,62 @@
+"""`make run` from the command line: one line for a mistake, and nothing made by it."""
+
+from pathlib import Path
+
+import pytest
+from labkit import launch
+
+
+def run(*arguments):
+    """The exit status of the command line with these arguments."""
+    with pytest.raises(SystemExit) as ended:
+        launch.main(arguments)
+    return ended.value.code
+
+
+NOTEBOOK = str(Path(__file__).parent.parent / "notebooks" / "03_sac_minitaur.ipynb")
+
+REFUSED = [
+    (["num_iterations", "0"], "num_iterations = '0' is refused: allowed is a whole number from 1"),
+    (["num_iterations", "-5"], "num_iterations = '-5'"),
+    (["num_iterations", "1.5"], "num_iterations = '1.5'"),
+    (["num_iterations", "abc"], "num_iterations = 'abc'"),
+    (["batch_size", "0"], "batch_size = '0'"),
+    (["gamma", "1.5"], "gamma = '1.5' is refused: allowed is a number from 0 to 1"),
+    (["critic_learning_rate", "-3e-4"], "critic_learning_rate = '-3e-4'"),
+    (["target_update_tau", "2"], "target_update_tau = '2'"),
+    (["seed", "-1"], "seed = '-1'"),
+    (["env_name", "MinitorBulletEnv-v0"], "did you mean 'MinitaurBulletEnv-v0'?"),
+    (["strategy", "quantum"], "strategy = 'quantum' is refused: allowed is 'auto', 'cpu'"),
+    (["replay_buffer_capacity", "100"], "at least batch_size = 256"),
+    (["run_dir", "taken"], "it holds a run already"),
+    (["run_dir", "file/x"], "it cannot be written"),
+    (["num_iteration", "5"], "did you mean 'num_iterations'?"),
+]
+
+
+@pytest.mark.parametrize(("pair", "message"), REFUSED)
+def test_a_mistake_costs_one_line(pair, message, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "config.json").write_text("{}")
+    (tmp_path / "file").write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    assert run(NOTEBOOK, "-p", *pair) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("ParameterError: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_no_such_notebook(capfd):
+    assert run("nowhere.ipynb") == 2
+    assert capfd.readouterr().err == "ParameterError: there is no notebook 'nowhere.ipynb'\n"
+
+
+def test_texts_become_typed_values():
+    texts = {"num_iterations": "1e3", "actor_fc_layer_params": "(8, 8)", "run_dir": "x"}
+    checked = launch.check(Path(NOTEBOOK), texts)
+    assert checked == {"num_iterations": 1000, "actor_fc_layer_params": (8, 8), "run_dir": "x"}
+    assert type(checked["num_iterations"]) is int

@@ -1,0 +1,131 @@
+"""Notebook 03, run for real and small, on a copy; the committed file is only read."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import nbformat
+import papermill
+import pytest
+from labkit import runs
+from labkit.config import SACConfig
+
+NOTEBOOK = Path(__file__).parent.parent / "notebooks" / "03_sac_minitaur.ipynb"
+# As a user types them: a whole float, a tuple as text, a relative run directory.
+SMALL = {
+    "num_iterations": "6e1",
+    "initial_collect_steps": "400.0",
+    "actor_fc_layer_params": "(64, 64)",
+    "critic_joint_fc_layer_params": "(64, 64)",
+    "eval_interval": "30",
+    "log_interval": "20",
+    "interim_eval_episodes": "1",
+    "num_eval_episodes": "2",
+    "run_dir": "my run",
+}
+MACHINE_PATH = re.compile(r"(?<![\w.])/(work|root|home|tmp|usr|opt)/[\w.\-]+")
+NOISE = re.compile(r"reverb/|cuda|TensorRT|pybullet build|urdf_root|argv\[|Warning|WARN|pygame|absl")
+
+
+def papermill_cli(directory, **parameters):
+    pairs = [part for name, value in parameters.items() for part in ("-p", name, value)]
+    command = [sys.executable, "-m", "papermill", str(NOTEBOOK), "out.ipynb", *pairs]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=280)
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("notebook")
+    before = NOTEBOOK.read_bytes()
+    done = papermill_cli(directory, **SMALL)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert NOTEBOOK.read_bytes() == before
+    return directory, nbformat.read(directory / "out.ipynb", as_version=4)
+
+
+def outputs(notebook):
+    return [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
+
+
+def test_it_runs_and_its_output_is_clean(executed):
+    _, notebook = executed
+    nbformat.validate(notebook)
+    for output in outputs(notebook):
+        assert output.output_type != "error"
+        assert output.get("name") != "stderr", output.text
+        text = output.get("text") or output.get("data", {}).get("text/plain", "")
+        assert not MACHINE_PATH.search(text), text
+        assert not NOISE.search(text), text
+
+
+def test_what_it_leaves(executed):
+    directory, _ = executed
+    run = directory / "my run"
+    assert {p.name for p in (run / "videos").iterdir()} == {"before.mp4", "after.mp4"}
+    assert (run / "policy" / "saved_model.pb").exists()
+    table = runs.read_metrics(run)
+    assert list(table.gradient_step[table.eval_return.notna()]) == [0, 30, 60]
+    assert len(table.eval_returns.iloc[-1]) == 2
+
+
+def test_pictures_and_videos_are_embedded(executed):
+    _, notebook = executed
+    data = [output.data for output in outputs(notebook) if "data" in output]
+    videos = sum(d.get("text/html", "").count("data:video/mp4;base64,") for d in data)
+    assert videos == 3  # before, and both side by side
+    assert sum("image/png" in d for d in data) >= 7  # a frame, three strips, three figures
+
+
+def test_a_mistake_is_one_line_in_the_cell_and_the_last_of_papermill(tmp_path):
+    done = papermill_cli(tmp_path, num_iterations="0", run_dir="never")
+    line = "ParameterError: num_iterations = 0 is refused: allowed is a whole number from 1 to"
+    assert done.returncode != 0
+    assert done.stderr.strip().splitlines()[-1].startswith(line)
+    notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    (error,) = [o for o in outputs(notebook) if o.output_type == "error"]
+    assert len(error.traceback) == 1
+    assert error.traceback[0].startswith(line)
+    assert not (tmp_path / "never").exists()
+
+
+def test_every_parameter_is_described_and_is_a_field():
+    described = papermill.inspect_notebook(str(NOTEBOOK))
+    fields = {field.name for field in attrs.fields(SACConfig)}
+    # A scale for each of 28 observations is nothing to type on a command line.
+    assert set(described) == fields - {"observation_scale"} | {"run_dir"}
+    for name, parameter in described.items():
+        assert parameter["inferred_type_name"] != "None", name
+        assert len(parameter["help"]) > 8, name
+
+
+def test_help_notebook_shows_all_of_it():
+    command = [sys.executable, "-m", "papermill", "--help-notebook", str(NOTEBOOK)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "Unknown type" not in done.stdout
+    assert "warn" not in (done.stdout + done.stderr).lower()
+    for name in papermill.inspect_notebook(str(NOTEBOOK)):
+        assert re.search(rf"^  {name}: ", done.stdout, re.MULTILINE), name
+
+
+def test_defaults_are_those_of_the_configuration():
+    cells = nbformat.read(NOTEBOOK, as_version=4).cells
+    (cell,) = [c for c in cells if "parameters" in c.metadata.get("tags", [])]
+    namespace = {}
+    exec("from typing import Optional\n" + cell.source, namespace)
+    ours = {f.name: namespace[f.name] for f in attrs.fields(SACConfig) if f.name in namespace}
+    assert SACConfig.parse(ours) == SACConfig()
+
+
+def test_the_committed_notebook_is_executed_and_shows_itself():
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    code = [c for c in notebook.cells if c.cell_type == "code"]
+    assert all(cell.execution_count for cell in code)
+    assert not MACHINE_PATH.search(NOTEBOOK.read_text())
+    assert NOTEBOOK.stat().st_size < 6_000_000
+    lengths = sorted(len(cell.source.splitlines()) for cell in code)
+    assert lengths[len(lengths) // 2] <= 8
+    assert lengths[-1] <= 25
+    assert sum("<video" in str(o.get("data", {}).get("text/html")) for o in outputs(notebook)) == 2

@@ -1,0 +1,162 @@
+"""The local executor on real parts, small."""
+
+import json
+import subprocess
+import sys
+
+import gym
+import labkit
+import numpy as np
+import pytest
+import tensorflow as tf
+from labkit import environments, parts, runs, training
+from labkit.collect import ActorPolicy, Collector, random_policy
+from labkit.evaluation import evaluate
+from tf_agents.trajectories import time_step
+
+
+def test_evaluations_do_not_disturb_the_first_300_transitions():
+    def collect(interrupted):
+        env = environments.make("MinitaurBulletEnv-v0", seed=5, max_episode_steps=120)
+        rows = []
+        policy = random_policy(env.action_spec(), seed=5)
+        collector = Collector(env, policy, lambda *parts: rows.append(np.hstack(parts)))
+        if interrupted:
+            other = environments.make("MinitaurBulletEnv-v0", seed=9, max_episode_steps=40)
+        for _ in range(6):
+            collector.run(50)
+            if interrupted:
+                evaluate(other, random_policy(env.action_spec(), seed=1), 1, seed=2)
+        return np.array(rows)
+
+    calm, disturbed = collect(False), collect(True)
+    assert calm.shape == (300, 66)
+    np.testing.assert_array_equal(calm, disturbed)
+    resets = np.any(calm[1:, :28] != calm[:-1, 38:], axis=1).sum()
+    assert resets >= 2, "the Minitaur draws at resets: without one this test shows nothing"
+
+
+def test_evaluation_repeats_itself():
+    env = environments.make("MinitaurBulletEnv-v0", seed=0, max_episode_steps=40)
+    first, second, other = (
+        evaluate(env, random_policy(env.action_spec(), seed=1), 2, seed=s) for s in (7, 7, 8)
+    )
+    assert first == second
+    assert first.returns != other.returns
+    assert all(abs(d) < 1 for d in first.distances)
+
+
+@pytest.fixture(scope="module")
+def minitaur_run(tmp_path_factory):
+    from conftest import SMALL
+
+    path = tmp_path_factory.mktemp("run") / "here"
+    config = labkit.SACConfig(**SMALL, seed=2)
+    return labkit.train(config, runs.Run.create(runs.claim(path), config))
+
+
+def test_metrics_of_a_run(minitaur_run):
+    table = minitaur_run.metrics()
+    assert list(table.columns) == runs.COLUMNS
+    evaluated = table[table.eval_return.notna()]
+    assert list(evaluated.gradient_step) == [0, 10, 20]
+    assert list(evaluated.env_step) == [300, 310, 320]
+    assert [len(x) for x in evaluated.eval_returns] == [1, 1, 2]
+    for row in evaluated.itertuples():
+        assert row.eval_return == pytest.approx(np.mean(row.eval_returns), rel=1e-4)
+        assert len(row.eval_lengths) == len(row.eval_distances) == len(row.eval_returns)
+    logged = table[table.critic_loss.notna()]
+    assert list(logged.gradient_step) == [5, 10, 15, 20]
+    assert np.isfinite(logged[["critic_loss", "actor_loss", "alpha_loss"]].to_numpy()).all()
+    assert logged.alpha.iloc[0] == pytest.approx(np.exp(-4), rel=0.02)
+    assert (np.diff(table.wall_seconds) >= 0).all()
+
+
+def test_files_of_a_run(minitaur_run):
+    content = json.loads((minitaur_run.path / "config.json").read_text())
+    assert labkit.SACConfig.parse(content["config"]) == minitaur_run.config
+    assert content["format"] == runs.FORMAT
+    assert content["versions"]["tensorflow"] == "2.15.1"
+    assert list((minitaur_run.path / "events").glob("events.out.tfevents.*"))
+    with pytest.raises(labkit.ParameterError, match="holds a run"):
+        runs.claim(minitaur_run.path)
+
+
+def test_saved_policy_needs_no_labkit(minitaur_run, tmp_path):
+    """Loaded in a process that never imports labkit, it acts as it does here."""
+    script = """
+import os, sys
+os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3")
+import numpy as np, tensorflow as tf
+from tf_agents.trajectories import time_step as ts
+policy = tf.saved_model.load(sys.argv[1])
+observations = np.load(sys.argv[2])
+np.save(sys.argv[3], policy.action(ts.restart(observations, batch_size=len(observations))).action)
+assert "labkit" not in sys.modules
+"""
+    observations = np.random.default_rng(0).normal(size=(4, 28)).astype(np.float32)
+    np.save(tmp_path / "in.npy", observations)
+    arguments = [minitaur_run.path / "policy", tmp_path / "in.npy", tmp_path / "out.npy"]
+    subprocess.run([sys.executable, "-c", script, *map(str, arguments)], check=True, timeout=120)
+    actions = np.load(tmp_path / "out.npy")
+    again = tf.saved_model.load(str(minitaur_run.path / "policy"))
+    here = again.action(time_step.restart(observations, batch_size=4)).action
+    np.testing.assert_allclose(actions, here, atol=1e-6)
+    assert actions.shape == (4, 8)
+    assert np.abs(actions).max() <= 1
+
+
+class Target(gym.Env):
+    """Pays most for the action 0.5, in episodes of one step: SAC must find it."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self):
+        return np.zeros(1, np.float32)
+
+    def step(self, action):
+        return np.zeros(1, np.float32), -float((action[0] - 0.5) ** 2), True, {}
+
+
+def test_it_learns_in_a_users_own_environment(small_config, tmp_path):
+    config = small_config(
+        env_name="Target",
+        num_iterations=800,
+        initial_log_alpha=-6,
+        critic_learning_rate=3e-3,
+        actor_learning_rate=3e-3,
+        eval_interval=0,
+        num_eval_episodes=3,
+    )
+    run = labkit.train(config, runs.Run.create(runs.claim(tmp_path), config), make_env=Target)
+    returns = run.metrics().eval_return.dropna()
+    assert returns.iloc[0] < -0.1  # untrained: near 0
+    assert returns.iloc[-1] > -0.01  # within 0.1 of the best action
+
+
+class Broken(Target):
+    """Its reward, squared, is more than a float32 can hold."""
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1e30, True, {}
+
+
+def test_an_infinite_loss_is_named(small_config, tmp_path):
+    config = small_config(env_name="Broken", eval_interval=0)
+    with pytest.raises(training.DivergedError, match="critic loss .* gradient step 1$"):
+        labkit.train(config, runs.Run.create(runs.claim(tmp_path), config), make_env=Broken)
+
+
+def test_the_policy_that_collects_is_the_newest(small_config, tmp_path):
+    """After the last iteration the collecting policy holds the last gradient step's weights."""
+    config = small_config(env_name="Target", num_iterations=3)
+    made = parts.build(config, make_env=Target)
+    parts.collect_initially(config, made)
+    loop = training._Loop(config, runs.Run.create(runs.claim(tmp_path), config), made)
+    loop.execute()
+    for ours, newest in zip(loop.policy._layers, ActorPolicy(made.agent)._layers, strict=True):
+        np.testing.assert_array_equal(ours[0], newest[0])
+    assert made.env_steps == 303
+    made.close()
+    made.close()  # twice is harmless
