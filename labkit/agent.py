@@ -176,7 +176,22 @@ def hyperparameters(config: SACConfig) -> dict:
 
 
 def state_variables(agent: SeededSacAgent) -> list[tf.Variable]:
-    """Everything a gradient step changes: networks, targets, α, Adam's moments, the counter."""
-    optimizers = (agent._critic_optimizer, agent._actor_optimizer, agent._alpha_optimizer)
-    slots = [v for optimizer in optimizers for v in optimizer.variables()]
-    return [*agent.variables, *slots]
+    """Everything a gradient step changes: networks, targets, α, Adam's moments, the counter.
+
+    In the same order in every process: TF-Agents hands its critics' variables to the optimizer
+    as a set, so that the optimizer's own list is in no order at all. The moments exist once the
+    update is compiled.
+    """
+    critics = (agent._critic_network_1, agent._critic_network_2)
+    trained = [
+        (agent._critic_optimizer, [v for net in critics for v in net.trainable_variables]),
+        (agent._actor_optimizer, agent._actor_network.trainable_variables),
+        (agent._alpha_optimizer, [agent._log_alpha]),
+    ]
+    moments = [
+        optimizer.get_slot(variable, slot)
+        for optimizer, variables in trained
+        for variable in variables
+        for slot in optimizer.get_slot_names()
+    ]
+    return [*agent.variables, *(optimizer.iterations for optimizer, _ in trained), *moments]
