@@ -81,6 +81,16 @@ def test_pictures_and_videos_are_embedded(executed):
     assert sum("image/png" in d for d in data) >= 7  # a frame, three strips, three figures
 
 
+def test_another_environment_of_the_suite(tmp_path):
+    small = {**SMALL, "env_name": "InvertedPendulumBulletEnv-v0", "run_dir": ""}
+    done = papermill_cli(tmp_path, **small)
+    assert done.returncode == 0, done.stderr[-3000:]
+    table = runs.read_metrics(tmp_path / "runs" / "0001")
+    assert table.eval_return.notna().sum() == 3
+    config = runs.read_config(tmp_path / "runs" / "0001")
+    assert (config.reward_scale_factor, config.observation_scale) == (1.0, ())
+
+
 def test_a_mistake_is_one_line_in_the_cell_and_the_last_of_papermill(tmp_path):
     done = papermill_cli(tmp_path, num_iterations="0", run_dir="never")
     line = "ParameterError: num_iterations = 0 is refused: allowed is a whole number from 1 to"
