@@ -51,7 +51,7 @@ def page(run_dir: Path, metrics) -> str:
     .venv/bin/python scripts/track_run.py <the run directory> <this directory>
 
 - Final evaluation, greedy: {final}.
-- Returns of its episodes: {np.min(final.returns):+.2f} at worst, {np.max(final.returns):+.2f} at best.
+- Its worst episode: {np.min(final.returns):+.2f}; its best: {np.max(final.returns):+.2f}.
 - Training took {last.wall_seconds / 60:.0f} minutes, evaluations included.
 - {versions}.
 
