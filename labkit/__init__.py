@@ -15,6 +15,7 @@ runtime.prepare()
 __version__ = "0.1.0"
 __all__ = [
     "ParameterError",
+    "Parts",
     "SACConfig",
     "evaluate",
     "make_environment",
@@ -25,6 +26,7 @@ __all__ = [
 
 # TensorFlow takes seconds to load: a wrong parameter is refused before that happens.
 _LAZY = {
+    "Parts": ("labkit.parts", "Parts"),
     "evaluate": ("labkit.evaluation", "evaluate"),
     "make_environment": ("labkit.environments", "make"),
     "start_run": ("labkit.runs", "start_run"),

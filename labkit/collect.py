@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ class Collector:
         self.env_steps = 0
         self.recent_returns: deque[float] = deque(maxlen=10)
         self._env, self._write = env, write
-        self._time_step = None
+        self._time_step: Any = None
         self._return = 0.0
 
     def run(self, steps: int) -> None:
@@ -111,6 +112,6 @@ def play_episode(env, policy: Policy) -> tuple[float, int, float]:
         step = env.step(policy(step.observation))
         total += float(step.reward)
         length += 1
-    if start is None:
-        return total, length, float("nan")
-    return total, length, forward_position(env) - start
+    end = forward_position(env)
+    moved = float("nan") if start is None or end is None else end - start
+    return total, length, moved

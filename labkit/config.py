@@ -50,7 +50,7 @@ def nearest(name: str, known: list[str]) -> str:
     return f"; did you mean {match[0]!r}?" if match else ""
 
 
-def _number(value: object) -> float | int | None:
+def _number(value: Any) -> float | int | None:
     """A finite number from a number or from text, else None. Truth values are no numbers."""
     if isinstance(value, str):
         try:

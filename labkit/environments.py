@@ -75,10 +75,12 @@ class Isolated(gym.Wrapper):
         return self.env.seed(seed)
 
     def reset(self, **kwargs: Any) -> Any:
+        """Begins an episode with this environment's own generators."""
         with self._own_generators(), quiet():  # some environments first connect here, and print
             return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> Any:
+        """Steps with this environment's own generators."""
         with self._own_generators():
             return self.env.step(action)
 

@@ -54,7 +54,10 @@ def check(notebook: Path, texts: dict[str, str]) -> dict[str, Any]:
     """
     if not notebook.is_file():
         raise ParameterError(f"there is no notebook {str(notebook)!r}")
-    known = list(papermill.inspect_notebook(str(notebook)))
+    try:
+        known = list(papermill.inspect_notebook(str(notebook)))
+    except ValueError as error:
+        raise ParameterError(f"{str(notebook)!r} cannot be read: {error}") from None
     for name in texts:
         if name not in known:
             raise ParameterError(
@@ -80,7 +83,10 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
     status, message = 0, ""
     try:
         papermill.execute_notebook(
-            str(notebook), str(output), parameters, progress_bar=False, log_output=False
+            str(notebook),
+            str(output),
+            parameters,
+            progress_bar={"desc": "cells", "unit": "cell", **_bar_options()},
         )
     except PapermillExecutionError as error:
         status, message = 1, f"{error.ename}: {error.evalue}"
@@ -100,23 +106,30 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
 
 
 def _watch(state: Path, done: threading.Event) -> None:
-    """Draws one bar for each task that the kernel reports, until `done`."""
-    bar, label = None, None
-    seconds = 0.5 if sys.stderr.isatty() else 30.0  # a log file wants fewer lines
+    """Draws one bar for each task that the kernel reports, below papermill's, until `done`."""
+    bar: Any = None
+    label = None
     while not done.wait(0.5):
         with contextlib.suppress(OSError, ValueError, KeyError):
             now = json.loads(state.read_text())
             if now["label"] != label:
                 if bar is not None:
                     bar.close()
-                label = now["label"]
-                bar = tqdm(
-                    total=now["total"], unit=" " + now["unit"], desc=label, mininterval=seconds
-                )
+                bar, label = None, now["label"]
+            if label is None:
+                continue
+            if bar is None:
+                unit = " " + now["unit"]
+                bar = tqdm(total=now["total"], unit=unit, desc=label, position=1, **_bar_options())
             bar.set_postfix(now["facts"], refresh=False)
             bar.update(now["done"] - bar.n)
     if bar is not None:
         bar.close()
+
+
+def _bar_options() -> dict[str, Any]:
+    # A terminal is redrawn twice a second; a log file wants a line now and then.
+    return {"leave": False, "mininterval": 0.5 if sys.stderr.isatty() else 30.0}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """How far a long task is: in a terminal, in a notebook cell, or in the terminal of `make run`."""
 
 import contextlib
+import io
 import json
 import os
 import sys
@@ -33,10 +34,16 @@ class _FileSink(_Sink):
 
     def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
         state = {"label": self._label, "done": bar.n, "total": bar.total, "unit": bar.unit}
+        self._write({**state, "facts": facts})
+
+    def end(self, summary: str) -> None:
+        self._write({"label": None})
+
+    def _write(self, state: dict[str, Any]) -> None:
         partial = self._path.with_suffix(".partial")
         # A lost progress file (its directory removed) must not end a training.
         with contextlib.suppress(OSError):
-            partial.write_text(json.dumps({**state, "facts": facts}))
+            partial.write_text(json.dumps(state))
             partial.replace(self._path)
 
 
@@ -80,7 +87,7 @@ class Ticker:
 
     def __init__(self, label: str, total: int, unit: str, sinks: list[_Sink]):
         # The bar is only asked for its text: where that goes is the sinks' business.
-        self._bar = tqdm(total=total, unit=unit, desc=label, file=open(os.devnull, "w"), ncols=100)
+        self._bar = tqdm(total=total, unit=unit, desc=label, file=io.StringIO(), ncols=100)
         self._sinks, self._shown, self._started = sinks, 0.0, time.monotonic()
 
     def advance(self, count: int = 1, **facts: Any) -> None:
@@ -114,7 +121,6 @@ class Ticker:
         """Leaves the summary and forgets the bar."""
         for sink in self._sinks:
             sink.end(self.summary())
-        self._bar.fp.close()
         self._bar.disable = True
 
 

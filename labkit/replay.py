@@ -81,9 +81,11 @@ class TransitionWriter:
 
         A driver tells of step t without the observation that followed; that one arrives with the
         next call, the boundary between two episodes included, from which no transition starts.
+        Nor does one start from a step that a new episode follows unannounced, because another
+        driver took the environment over.
         """
         last, self._previous = self._previous, step
-        if last is not None and not last.is_boundary():
+        if last is not None and not last.is_boundary() and not step.is_first():
             self.write(last.observation, last.action, last.reward, last.discount, step.observation)
 
     def flush(self) -> None:
@@ -110,6 +112,13 @@ def transition_dataset(server: reverb.Server, batch_size: int) -> tf.data.Datase
     )
     batches = samples.batch(batch_size, drop_remainder=True)
     return batches.map(lambda sample: sample.data["row"]).prefetch(2)
+
+
+def sample_rows(server: reverb.Server, batch_size: int, batches: int = 1) -> np.ndarray:
+    """Draws `batches` batches once and returns them as rows `[batches * batch_size, width]`."""
+    with quiet():  # each new sampler logs its first connection
+        drawn = list(transition_dataset(server, batch_size).take(batches).as_numpy_iterator())
+    return np.concatenate(drawn)
 
 
 def unpack(rows: tf.Tensor, layout: Layout) -> trajectory.Transition:

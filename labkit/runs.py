@@ -49,6 +49,7 @@ def claim(run_dir: str | os.PathLike, default_root: str = "runs") -> Path:
     Args:
         run_dir: relative to the working directory, or absolute; empty means a new numbered
             directory under `default_root`.
+        default_root: where numbered directories are made.
 
     Raises:
         ParameterError: the directory holds a run, is no directory, or cannot be written.

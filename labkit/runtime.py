@@ -20,6 +20,7 @@ def prepare() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # CartPole draws without a display
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     with contextlib.suppress(ImportError):  # gym prints these when it is imported
         import gym_notices.notices
@@ -94,7 +95,7 @@ def make_strategy(name: str, batch_size: int):
             "allowed here is 'auto', 'cpu' or 'mirrored:N' (N logical CPU devices)"
         )
     if kind == "cpu" or (kind == "auto" and not gpus):
-        return tf.distribute.OneDeviceStrategy("/cpu:0") if gpus else tf.distribute.get_strategy()
+        return tf.distribute.OneDeviceStrategy("/cpu:0")
     if kind == "gpu" or (kind == "auto" and len(gpus) == 1):
         return tf.distribute.OneDeviceStrategy("/gpu:0")
     replicas = int(count) if count else len(gpus)

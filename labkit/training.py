@@ -6,93 +6,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import attrs
 import numpy as np
-import reverb
 import tensorflow as tf
 from tf_agents.policies import greedy_policy, policy_saver
 
-from labkit import environments, learn, replay, runs, runtime
-from labkit.agent import SeededSacAgent, create_agent
-from labkit.collect import ActorPolicy, Collector, random_policy
+from labkit import learn, replay, runs, runtime
+from labkit.collect import ActorPolicy, Collector
 from labkit.config import SACConfig
 from labkit.evaluation import Evaluation, evaluate
+from labkit.parts import EVAL_SEED, NOISE_SEED, Parts, build, collect_initially
 from labkit.progress import progress
-
-# Seeds of what is drawn apart; far enough from one another that runs with neighbouring
-# seeds share none of them.
-COLLECT_SEED, EVAL_SEED, NOISE_SEED = 0, 1_000_003, 2_000_003
 
 
 class DivergedError(RuntimeError):
     """A loss became infinite or not a number."""
-
-
-@attrs.define(kw_only=True)
-class Parts:
-    """What a training works with. `build` makes them; notebook 03 makes them one by one."""
-
-    strategy: tf.distribute.Strategy
-    collect_env: object
-    eval_env: object
-    agent: SeededSacAgent
-    server: reverb.Server
-    writer: replay.TransitionWriter
-    env_steps: int = 0
-
-    @property
-    def layout(self) -> replay.Layout:
-        """The row layout of this environment's transitions."""
-        return layout_of(self.collect_env)
-
-    def close(self) -> None:
-        """Stops the writer and the server; may be called twice."""
-        if self.server is not None:
-            self.writer.close()
-            with runtime.quiet():
-                self.server.stop()
-            self.server = None
-
-
-def layout_of(env) -> replay.Layout:
-    """The row layout for an environment's observations and actions."""
-    return replay.Layout(env.observation_spec().shape[0], env.action_spec().shape[0])
-
-
-def build(config: SACConfig, make_env: Callable | None = None) -> Parts:
-    """Makes every part of a run from its configuration.
-
-    Args:
-        config: the configuration.
-        make_env: returns one's own Gym environment, in place of `config.env_name`.
-    """
-    runtime.seed_everything(config.seed)
-    strategy = runtime.make_strategy(config.strategy, config.batch_size)
-    source = make_env or config.env_name
-    collect_env = environments.make(source, seed=config.seed + COLLECT_SEED)
-    environments.check_specs(collect_env)
-    table = replay.packed_table(layout_of(collect_env), config.replay_buffer_capacity)
-    server = replay.start_server([table])
-    return Parts(
-        strategy=strategy,
-        collect_env=collect_env,
-        eval_env=environments.make(source, seed=config.seed + EVAL_SEED),
-        agent=create_agent(config, collect_env, strategy),
-        server=server,
-        writer=replay.TransitionWriter(server),
-    )
-
-
-def collect_initially(config: SACConfig, parts: Parts) -> None:
-    """Fills the table with `config.initial_collect_steps` env steps of uniform actions."""
-    policy = random_policy(parts.collect_env.action_spec(), config.seed + NOISE_SEED)
-    collector = Collector(parts.collect_env, policy, parts.writer.write)
-    with progress("random collection", config.initial_collect_steps, "env steps") as ticker:
-        for _ in range(config.initial_collect_steps):
-            collector.run(1)
-            ticker.advance()
-    parts.writer.flush()
-    parts.env_steps += config.initial_collect_steps
 
 
 def train(
@@ -141,8 +68,8 @@ class _Loop:
         self.update = learn.make_update(parts.agent, parts.layout, parts.strategy)
         self.batches = iter(replay.transition_dataset(parts.server, config.batch_size))
         self.greedy = ActorPolicy(parts.agent)
-        policy = ActorPolicy(parts.agent, seed=config.seed + NOISE_SEED)
-        self.collector = Collector(parts.collect_env, policy, parts.writer.write)
+        self.policy = ActorPolicy(parts.agent, seed=config.seed + NOISE_SEED)
+        self.collector = Collector(parts.collect_env, self.policy, parts.writer.write)
         self.saver = policy_saver.PolicySaver(greedy_policy.GreedyPolicy(parts.agent.policy))
         self.events = tf.summary.create_file_writer(str(run.path / "events"))
         self.started = time.monotonic()
@@ -167,10 +94,10 @@ class _Loop:
                 pending = pool.submit(self.gradient_step) if step > 1 else None
                 self.collector.run(config.collect_steps_per_iteration)
                 losses, weights = pending.result() if pending else first
-                self.collector.policy.set_weights(weights)
+                self.policy.set_weights(weights)
                 window.append(losses)
                 ticker.advance(last_return=self.last_return)
-                if _due(step, config.log_interval):
+                if _due(step, config.log_interval) or step == config.num_iterations:
                     self.log(step, np.mean(window, axis=0))
                     window.clear()
                 if _due(step, config.eval_interval) and step < config.num_iterations:

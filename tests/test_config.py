@@ -18,7 +18,8 @@ def test_whole_floats_are_integers(name):
     value = getattr(SACConfig(), name) or 1_000
     for given in (float(value), str(value), f"{value:e}"):
         taken = getattr(SACConfig.parse({name: given}), name)
-        assert taken == value and type(taken) is int
+        assert taken == value
+        assert type(taken) is int
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ def play(env, action, steps=2_000):
 def test_minitaur_time_limit_is_no_fall():
     env = environments.make("MinitaurBulletEnv-v0", seed=0, max_episode_steps=50)
     step = play(env, lambda s: np.zeros(8, np.float32))  # it stands still
-    assert step.is_last() and step.discount == 1.0
+    assert step.is_last()
+    assert step.discount == 1.0
     assert environments.step_seconds(env) == pytest.approx(0.01)
 
 
@@ -125,10 +126,10 @@ def test_other_pybullet_environments(name, capfd):
 
 
 def test_discrete_actions_are_refused_by_name():
-    with pytest.raises(ParameterError, match="CartPole-v0.*actions of shape"):
+    with pytest.raises(ParameterError, match=r"CartPole-v0.*actions of shape"):
         environments.check_specs(environments.make("CartPole-v0"))
 
 
 def test_environment_that_cannot_be_made_here():
-    with pytest.raises(ParameterError, match="HalfCheetah-v2.*mujoco"):
+    with pytest.raises(ParameterError, match=r"HalfCheetah-v2.*mujoco"):
         environments.make("HalfCheetah-v2")

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-from labkit import video
+from labkit import camera, environments, film, video
 
 WIDTH, HEIGHT = 160, 120  # small, for speed
 DT = 0.01  # simulated seconds of a Minitaur step
@@ -125,7 +125,7 @@ def test_episode_that_ends_early(minitaur, tmp_path):
 
 def test_long_episodes_keep_few_frames(minitaur, tmp_path, monkeypatch):
     monkeypatch.setattr(video, "KEPT_FRAMES", 6)
-    raw = video._raw_env(minitaur)
+    raw = environments.raw(minitaur)
     recording = record(
         minitaur, tmp_path / "a.mp4", fps=100, caption=lambda: str(raw._env_step_counter)
     )
@@ -135,8 +135,8 @@ def test_long_episodes_keep_few_frames(minitaur, tmp_path, monkeypatch):
 
 def test_frame_follows_the_robot(minitaur):
     minitaur.reset()
-    raw = video._raw_env(minitaur)
-    here = video.frame(minitaur, 320, 240)
+    raw = environments.raw(minitaur)
+    here = camera.frame(minitaur, 320, 240)
     assert here.shape == (240, 320, 3)
     assert here.dtype == np.uint8
 
@@ -150,7 +150,7 @@ def test_frame_follows_the_robot(minitaur):
         raw._pybullet_client.resetBasePositionAndOrientation(
             raw.minitaur.quadruped, (x + 40.5, y + 3, z), turn
         )
-        far = video.frame(minitaur, 320, 240)
+        far = camera.frame(minitaur, 320, 240)
     finally:
         raw._pybullet_client.resetBasePositionAndOrientation(raw.minitaur.quadruped, place, turn)
     np.testing.assert_allclose(dark(far), dark(here), atol=2)
@@ -161,12 +161,12 @@ def test_frame_follows_the_robot(minitaur):
 def test_drawing_does_not_touch_the_simulation(minitaur, tmp_path):
     def play(draw):
         random.seed(5)
-        np.random.seed(5)  # noqa: NPY002  (the Minitaur's randomizer draws from it)
+        np.random.seed(5)
         minitaur.reset()
         for _ in range(12):
             time_step = minitaur.step(np.full(8, 0.3, np.float32))
             if draw:
-                video.frame(minitaur, 64, 48)
+                camera.frame(minitaur, 64, 48)
         return time_step.observation
 
     np.testing.assert_array_equal(play(draw=True), play(draw=False))
@@ -180,9 +180,9 @@ def test_other_environments_are_drawn(name):
 
     env = suite_gym.wrap_env(gym.make(name).unwrapped)
     with pytest.raises(ValueError, match=r"env\.reset\(\)"):
-        video.frame(env)
+        camera.frame(env)
     env.reset()
-    picture = video.frame(env, 200, 150)
+    picture = camera.frame(env, 200, 150)
     assert picture.shape == (150, 200, 3)
     assert picture.dtype == np.uint8
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 5
@@ -251,7 +251,7 @@ def strip_of(png, tmp_path):
 
 
 def test_film_strip_holds_first_last_and_evenly_spaced_frames(tmp_path):
-    strip = strip_of(video.film_strip(pictures(21), columns=6), tmp_path)
+    strip = strip_of(film.film_strip(pictures(21), columns=6), tmp_path)
     assert strip.shape == (150, 6 * 206 - 6, 3)
     middles = strip[75, 100::206, 0]
     np.testing.assert_allclose(middles, [0, 40, 80, 120, 160, 200], atol=3)
@@ -259,16 +259,16 @@ def test_film_strip_holds_first_last_and_evenly_spaced_frames(tmp_path):
 
 def test_film_strip_of_a_short_episode(tmp_path):
     strip = strip_of(
-        video.film_strip(pictures(2), captions=["0.0 s", "0.1 s"], title="fell"), tmp_path
+        film.film_strip(pictures(2), captions=["0.0 s", "0.1 s"], title="fell"), tmp_path
     )
     assert strip.shape == (150 + 44, 2 * 206 - 6, 3)
     assert strip[:22].min() < 100  # the title
     assert strip[-22:, :200].min() < 100  # a caption each
     assert strip[-22:, 206:].min() < 100
     with pytest.raises(ValueError, match="frames"):
-        video.film_strip([])
+        film.film_strip([])
     with pytest.raises(ValueError, match="1 captions for 2 frames"):
-        video.film_strip(pictures(2), captions=["a"])
+        film.film_strip(pictures(2), captions=["a"])
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def recording(tmp_path):
 
 def test_html_embeds_the_video_and_escapes_the_title(recording, tmp_path):
     title = 'a"><script>alert(1)</script>'
-    page = video.video_html([recording], [title])
+    page = film.video_html([recording], [title])
     assert "<script" not in page
     assert "a&quot;&gt;&lt;script&gt;" in page
     (data,) = re.findall(r'src="data:video/mp4;base64,([^"]*)"', page)
@@ -296,7 +296,7 @@ def test_show_displays_video_and_strip_as_two_outputs(recording, monkeypatch):
 
     shown = []
     monkeypatch.setattr(IPython.display, "display", shown.append)
-    assert video.show(recording, "walking") is None
+    assert film.show(recording, "walking") is None
     page, strip = shown
     assert "<video" in page.data
     png, metadata = strip._repr_png_()
@@ -304,7 +304,7 @@ def test_show_displays_video_and_strip_as_two_outputs(recording, monkeypatch):
     assert metadata["alt"] == "Film strip of walking: 8.0 s, 800 steps, return 3.25"
 
     shown.clear()
-    video.side_by_side(recording, recording, ("untrained", "trained"))
+    film.side_by_side(recording, recording, ("untrained", "trained"))
     assert shown[0].data.count("<video") == 2
     assert "untrained" in shown[0].data
     assert [strip.alt.split(":")[0] for strip in shown[1:]] == [
