@@ -33,27 +33,43 @@ def frequencies(
             expected.items(), "Dx", (ORANGE, "black"), strict=False
         ):
             axes.plot(names, shares, marker, color=colour, label=label, markersize=8)
-        axes.set_xlabel("item, by its priority")
+        axes.set_xlabel("priority of the item")
         axes.set_ylabel("share of the samples (%)")
         axes.legend()
         axes.grid(axis="x", visible=False)
     return figure
 
 
-def balance(events: Sequence[Event], samples_per_insert: float) -> np.ndarray:
+def balance(
+    events: Sequence[Event], samples_per_insert: float, bounds: tuple[float, float]
+) -> np.ndarray:
     """How a limiter's balance went: rows `[time in s, inserts × samples_per_insert − samples]`.
+
+    Two threads note their requests a moment after the server has granted them, so that two may be
+    noted the wrong way round. Where one of them was only possible after the other, it comes later.
 
     Args:
         events: in any order; each counts when it is done.
         samples_per_insert: the limiter's ratio.
+        bounds: `min_diff` and `max_diff`.
 
     Returns:
         float64 [events + 1, 2]; the first row is the moment of the first request, at balance 0.
     """
-    done = sorted((end, samples_per_insert if kind == "insert" else -1) for kind, _, end in events)
-    begin = min(start for _, start, _ in events)
-    times = [0.0, *(end - begin for end, _ in done)]
-    return np.column_stack([times, np.cumsum([0.0, *(change for _, change in done)])])
+    change = {"insert": samples_per_insert, "sample": -1.0}
+    waiting = sorted(events, key=lambda event: event[2])
+    begin = min(asked for _, asked, _ in events)
+    rows = [(0.0, 0.0)]
+    while waiting:
+        time, level = waiting[0][2] - begin, rows[-1][1]
+        fits = {
+            "insert": level + change["insert"] <= bounds[1],
+            "sample": level + change["sample"] >= bounds[0],
+        }
+        first = next((event for event in waiting if fits[event[0]]), waiting[0])
+        waiting.remove(first)
+        rows.append((time, level + change[first[0]]))
+    return np.array(rows)
 
 
 def limiter(
@@ -74,10 +90,11 @@ def limiter(
     with mpl.rc_context(STYLE):
         figure = _NotebookFigure(figsize=(8, 4.4), layout="constrained")
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1.2))
-        times, values = balance(events, samples_per_insert).T
+        times, values = balance(events, samples_per_insert, bounds).T
         above.axhspan(*bounds, color="#e8f3ea", label="allowed")
         above.step(times, values, where="post", color=BLUE, label="balance")
         above.set_ylabel(f"{samples_per_insert:g} × inserts − samples")
+        above.set_ylim(top=bounds[1] * 1.1)
         above.legend(loc="lower right", ncols=2)
         below.set_yticks([0, 1], ["insert held", "sample held"])
         for lane, (kind, colour) in enumerate((("insert", ORANGE), ("sample", PURPLE))):
@@ -132,7 +149,7 @@ def _bars(axes: Axes, names: Sequence[str], values: Sequence[float], colour: str
     axes.bar_label(bars, [f"{v:,.0f}".replace(",", " ") for v in values], padding=3, fontsize=9)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_xlim(0, max(values) * 1.3)
+    axes.set_xlim(0, max(values) * 1.4)
     axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(3))
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)

@@ -171,7 +171,7 @@ def _table(table: Any, rows: list[Any], chunks: dict[int, Chunk]) -> Table:
 def _item(row: Any, names: list[str], chunks: dict[int, Chunk]) -> Item:
     columns, chunks_of = {}, {}
     for index, column in enumerate(row.flat_trajectory.columns):
-        name = names[index] if index < len(names) else str(index)
+        name = names[index] if index < len(names) else f"column {index}"
         steps: list[Step] = []
         for part in column.chunk_slices:
             steps += chunks[part.chunk_key].steps[part.offset : part.offset + part.length]

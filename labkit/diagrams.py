@@ -50,7 +50,7 @@ class Picture:
     """What is drawn: the step that each column stands for, chunks in named rows, items as bars."""
 
     title: str
-    columns: tuple[Step | None, ...]  # None: the gap between two episodes
+    columns: tuple[Step | None, ...]  # None: a gap, of episodes or of steps not stored
     rows: tuple[str, ...]
     blocks: tuple[Block, ...]
     bars: tuple[Bar, ...]
@@ -95,10 +95,10 @@ def picture(contents: Contents, table: str, title: str | None = None) -> Picture
 
 def _columns(steps: Sequence[Step]) -> tuple[Step | None, ...]:
     columns: list[Step | None] = []
-    for step in steps:
-        if columns and columns[-1] is not None and columns[-1][0] != step[0]:
+    for episode, index in steps:
+        if columns and columns[-1] != (episode, index - 1):
             columns.append(None)
-        columns.append(step)
+        columns.append((episode, index))
     return tuple(columns)
 
 
@@ -142,9 +142,11 @@ def draw(picture: Picture) -> Figure:
         scale = Normalize(min(priorities, default=0), max(priorities, default=1))
         colours = ScalarMappable(scale, COLOURS)
         for bar in picture.bars:
-            _bar(axes, bar, len(picture.rows) + 0.35, colours)
-        if len(set(priorities)) > 1:
-            figure.colorbar(colours, ax=axes, label="priority", pad=0.02, fraction=0.06)
+            _bar(axes, bar, len(picture.rows) + 0.35, colours, round(1 / cell))
+        if distinct := sorted(set(priorities))[1:]:
+            legend = figure.colorbar(colours, ax=axes, label="priority", pad=0.02, fraction=0.06)
+            if len(distinct) < 6:
+                legend.set_ticks([min(priorities), *distinct])
         _frame(axes, picture)
     return figure
 
@@ -161,7 +163,7 @@ def _block(axes: Axes, block: Block, row: int) -> None:
     axes.text(x + width / 2, row, f"{block.references}", ha="center", va="center", fontsize=9)
 
 
-def _bar(axes: Axes, bar: Bar, top: float, colours: ScalarMappable) -> None:
+def _bar(axes: Axes, bar: Bar, top: float, colours: ScalarMappable, inch: int) -> None:
     red, green, blue, _ = colour = colours.to_rgba(np.array([bar.priority]))[0]
     ink = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
     y = top + bar.lane
@@ -170,7 +172,7 @@ def _bar(axes: Axes, bar: Bar, top: float, colours: ScalarMappable) -> None:
         x, width = first - 0.46, last - first + 0.92
         axes.add_patch(Rectangle((x, y - 0.34), width, 0.68, facecolor=colour))
     first, last = max(bar.runs, key=lambda run: run[1] - run[0])
-    text = f"sampled {bar.times_sampled}×" if last - first >= 2 else f"{bar.times_sampled}×"
+    text = f"sampled {bar.times_sampled}×" if last - first >= inch else f"{bar.times_sampled}×"
     axes.text((first + last) / 2, y, text, ha="center", va="center", fontsize=9, color=ink)
 
 
@@ -183,10 +185,13 @@ def _frame(axes: Axes, picture: Picture) -> None:
     axes.set_yticks([*range(rows), *(rows + 0.35 + lane for lane in range(bars))], names + items)
     stride = -(-len(picture.columns) // 24)
     marks = [(x, step) for x, step in enumerate(picture.columns) if step and step[1] % stride == 0]
-    several = len({step[0] for _, step in marks}) > 1
+    first = {step[0]: x for x, step in reversed(marks)}
     axes.set_xticks(
         [x for x, _ in marks],
-        [f"{s}\nepisode {e}" if several and s == 0 else f"{s}" for _, (e, s) in marks],
+        [
+            f"{index}\nepisode {episode}" if len(first) > 1 and first[episode] == x else f"{index}"
+            for x, (episode, index) in marks
+        ],
     )
     axes.set_xlabel("step")
     axes.tick_params(length=0)

@@ -174,6 +174,7 @@ def start(
     except OSError:
         answer = b""
     if answer.strip() != f"serving on port {port}".encode():
+        process.kill()
         _end(process)
         log.seek(0)
         reason = (log.read().decode(errors="replace").strip() or "no reason given").splitlines()[-1]

@@ -134,7 +134,9 @@ class _Patience:
         waited = time.monotonic() - self._begin
         if waited >= self._limit:
             reason = diagnose(self._client, self._table, self._doing)
-            raise StalledError(f"gave up to {self._doing} after {self._limit:g} s: {reason}")
+            raise StalledError(
+                f"gave up waiting to {self._doing} after {self._limit:g} s: {reason}"
+            )
         if waited >= self._notice and not self._told:
             self._told = True
             reason = diagnose(self._client, self._table, self._doing)
