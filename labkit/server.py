@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from labkit.config import ParameterError, refuse
 
-START_SECONDS = 60.0  # to import TensorFlow and Reverb: 4 s when nothing else runs
+START_SECONDS = 180.0  # to import TensorFlow and Reverb: 3 s on an idle machine
 STOP_SECONDS = 5.0  # for each of: asked to stop, SIGTERM, SIGKILL
 
 
