@@ -5,14 +5,13 @@ and changes nothing: `look` takes one and reads it.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 import reverb
 import tensorflow as tf
-import tree
 from reverb.cc import schema_pb2
 from reverb.cc.checkpointing import checkpoint_pb2
 from tensorflow.python.saved_model import nested_structure_coder
@@ -156,7 +155,7 @@ def _table(table: Any, rows: list[Any], chunks: dict[int, Chunk]) -> Table:
     names: list[str] = []
     if table.HasField("signature"):
         signature = nested_structure_coder.decode_proto(table.signature)
-        names = ["/".join(map(str, path)) for path, _ in tree.flatten_with_path(signature)]
+        names = list(_leaves(signature))
     return Table(
         name=table.table_name,
         max_size=table.max_size,
@@ -166,6 +165,19 @@ def _table(table: Any, rows: list[Any], chunks: dict[int, Chunk]) -> Table:
         deletes=table.rate_limiter.delete_count,
         items=tuple(_item(row, names, chunks) for row in rows if row.table == table.table_name),
     )
+
+
+def _leaves(signature: Any, above: str = "") -> Iterator[str]:
+    """Names of a nest's leaves, in the order in which Reverb flattens it: `a`, `b/c`, `b/0`."""
+    if isinstance(signature, Mapping):
+        parts = sorted(signature.items())
+    elif isinstance(signature, list | tuple):
+        parts = list(enumerate(signature))
+    else:
+        yield above or "data"
+        return
+    for name, part in parts:
+        yield from _leaves(part, f"{above}/{name}" if above else str(name))
 
 
 def _item(row: Any, names: list[str], chunks: dict[int, Chunk]) -> Item:

@@ -136,6 +136,12 @@ def test_a_snapshot_that_is_not_here_is_named():
         contents.read("nowhere")
 
 
+def test_columns_are_named_in_the_order_in_which_they_are_flattened():
+    signature = {"b": [1, {"z": 2, "a": 3}], "a": (4,)}
+    names = list(contents._leaves(signature))
+    assert names == ["a/0", "b/0", "b/1/a", "b/1/z"]  # as dm-tree flattens
+
+
 def test_the_balance_counts_and_mends_late_notes():
     events = [("insert", 0.0, 1.0), ("insert", 0.0, 2.0), ("sample", 2.0, 3.0)]
     assert charts.balance(events, 3.0, (0, 9)).tolist() == [[0, 0], [1, 3], [2, 6], [3, 5]]
