@@ -132,16 +132,17 @@ class _Patience:
             StalledError: the limit has passed.
         """
         waited = time.monotonic() - self._begin
-        if waited >= self._limit:
-            reason = diagnose(self._client, self._table, self._doing)
-            raise StalledError(
-                f"gave up waiting to {self._doing} after {self._limit:g} s: {reason}"
-            )
         if waited >= self._notice and not self._told:
             self._told = True
-            reason = diagnose(self._client, self._table, self._doing)
-            print(f"waiting to {self._doing} for {self._notice:g} s: {reason}")
+            print(f"waiting to {self._doing} for {self._notice:g} s: {self._reason()}")
+        if waited >= self._limit:
+            raise StalledError(
+                f"gave up waiting to {self._doing} after {self._limit:g} s: {self._reason()}"
+            )
         return max(0.01, (self._limit if self._told else self._notice) - waited)
+
+    def _reason(self) -> str:
+        return diagnose(self._client, self._table, self._doing)
 
 
 def wait_for(

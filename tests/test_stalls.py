@@ -50,6 +50,13 @@ def test_an_under_filled_table_is_named_then_given_up(client, capsys):
     assert stalls.limiter(client, "two").samples == 0  # giving up left no request behind
 
 
+def test_a_starved_program_says_both_in_order(client, capsys):
+    """When it next gets to look, the limit may have passed already."""
+    with pytest.raises(StalledError, match=r"after 0\.1 s"):
+        stalls.sample(client, "two", notice_seconds=0.1, limit_seconds=0.1)
+    assert capsys.readouterr().out.startswith("waiting to sample for 0.1 s: 'two' holds 0 items")
+
+
 def test_a_full_queue_is_named_and_its_items_stay_in_line(client, capsys):
     writer = write(client, "queue", 4)
     with pytest.raises(StalledError, match="'queue' has taken 3 inserts and given 0 samples"):
