@@ -32,6 +32,11 @@ class Probes:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.calls: defaultdict[str, int] = defaultdict(int)
 
+    def clear(self) -> None:
+        """Forgets what was added up: the warm-up compiled."""
+        self.seconds.clear()
+        self.calls.clear()
+
     def wrap(self, name: str, function: Callable) -> Callable:
         """The same function, timed."""
 
@@ -121,13 +126,16 @@ def main(options) -> dict:
         one_by_one = alone(parts, config)
     probes = Probes()
     probe(parts, probes)
-    timed = time_training(parts, options.warmup, options.iterations)
+    timed = time_training(parts, options.warmup, options.iterations, probes.clear)
     parts.close()
-    iterations = options.warmup + options.iterations
     unseen = [name for name in (ENGINE, POLICY, WRITING, *LEARNS) if not probes.calls[name]]
     if unseen:
         raise RuntimeError(f"labkit.training no longer passes through: {', '.join(unseen)}")
-    return {"alone": one_by_one, "in_loop": split(probes, iterations, timed["wall_ms"]), **timed}
+    return {
+        "alone": one_by_one,
+        "in_loop": split(probes, options.iterations, timed["wall_ms"]),
+        **timed,
+    }
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import contextlib
 import tempfile
+from collections.abc import Callable
 
 import attrs
 
@@ -40,18 +41,21 @@ def configure(warmup: int, iterations: int, initial: int) -> labkit.SACConfig:
     )
 
 
-def time_training(parts, warmup: int, iterations: int) -> dict[str, float]:
+def time_training(
+    parts, warmup: int, iterations: int, at_start: Callable[[], None] = lambda: None
+) -> dict[str, float]:
     """Trains on ready parts until enough was timed; evaluations before and after are left out.
 
     Args:
         parts: with a filled table; they are left open and may be used again.
         warmup: iterations that are not counted.
         iterations: a multiple of `warmup`.
+        at_start: called when the counting starts.
     """
     config = configure(warmup, iterations, initial=1)
     with tempfile.TemporaryDirectory() as folder:
         base = runs.Run.create(runs.claim(folder), config)
-        stopwatch = Stopwatch(warmup, iterations)
+        stopwatch = Stopwatch(warmup, iterations, at_start)
         run = TimedRun(path=base.path, config=config, stopwatch=stopwatch)
         # A run that has a row already is not evaluated before it begins.
         runs.Run.log(run, gradient_step=0)

@@ -6,6 +6,7 @@ import os
 import resource
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -15,16 +16,19 @@ class Stopwatch:
     Args:
         warmup: iterations that are not counted: tracing, compiling, first episodes.
         iterations: iterations that are counted.
+        at_start: called when the counting starts.
     """
 
-    def __init__(self, warmup: int, iterations: int):
-        self.warmup, self.iterations = warmup, iterations
+    def __init__(self, warmup: int, iterations: int, at_start: Callable[[], None] = lambda: None):
+        self.warmup, self.iterations, self._at_start = warmup, iterations, at_start
         self._start: tuple[float, float, int] | None = None
         self._stop: tuple[float, float, int] | None = None
 
     def tick(self, done: int) -> bool:
         """Told how many iterations are done in all; returns whether that is enough."""
         if self._stop is None:
+            if self._start is None and done >= self.warmup:
+                self._at_start()
             now = (time.perf_counter(), time.process_time(), done)
             if self._start is None and done >= self.warmup:
                 self._start = now
