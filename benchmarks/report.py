@@ -65,15 +65,11 @@ def _throughput(results: dict[str, Any]) -> str:
                 f"{1e3 / floor['floor_ms']:.0f}",
                 "",
                 "",
-                f"{_floor_cpu(floor):.1f}",
+                f"{floor['physics_ms'] + floor['arithmetic_ms']:.1f}",
                 "",
             )
         )
     return _table(header, rows)
-
-
-def _floor_cpu(floor: dict[str, float]) -> float:
-    return floor["physics_ms"] + floor["arithmetic_ms"]
 
 
 def _breakdown(results: dict[str, Any]) -> str:
@@ -85,7 +81,7 @@ def _breakdown(results: dict[str, Any]) -> str:
             name,
             f"{ms:.2f}",
             f"{alone[name]:.2f}" if name in alone else "",
-            f"{least.get(name, 0):.2f}",
+            f"{least[name]:.2f}" if name in least else "",
         )
         for name, ms in loop.items()
     ]
@@ -183,7 +179,7 @@ def _draw_breakdown(axes: Axes, results: dict[str, Any]) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("milliseconds of one iteration; sampling and gradient step run meanwhile")
     axes.margins(x=0.12)
-    axes.legend(loc="lower right")
+    axes.legend(loc="upper right")
     axes.grid(axis="y", visible=False)
 
 
@@ -192,14 +188,12 @@ def _draw_growth(axes: Axes, results: dict[str, Any]) -> None:
     for size, rates in zip(growth["sizes"], growth["rates"], strict=True):
         axes.plot([size] * len(rates), rates, "o", color="black", markersize=3.5)
     axes.plot(growth["sizes"], growth["rate"], color=BLUE, marker="o")
-    for size, rate, mib in zip(
-        growth["sizes"], growth["rate"], growth["resident_mib"], strict=True
-    ):
-        axes.annotate(
-            f"{mib:.0f} MiB", (size, rate), (0, -16), textcoords="offset points", ha="center"
-        )
+    for size, mib in zip(growth["sizes"], growth["resident_mib"], strict=True):
+        axes.annotate(f"{mib:.0f} MiB", (size, 0), (0, 6), textcoords="offset points", ha="center")
     axes.set_xscale("log")
+    axes.set_xticks(growth["sizes"], [f"{size:,}".replace(",", " ") for size in growth["sizes"]])
+    axes.minorticks_off()
     axes.set_ylim(0, 1.2 * max(max(rates) for rates in growth["rates"]))
-    axes.set_xlabel("stored transitions (below each point: resident memory)")
+    axes.set_xlabel("stored transitions (under each point: resident memory)")
     axes.set_ylabel("iterations per second")
     axes.margins(x=0.12)

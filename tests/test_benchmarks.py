@@ -145,7 +145,6 @@ def test_what_cannot_run_is_said(monkeypatch):
     assert "could not be made" in {c.key: c for c in contenders.contenders(True)}["sb3"].unavailable
 
 
-@pytest.mark.timeout(200)
 def test_each_worker_runs_small():
     by_key = {c.key: c for c in contenders.contenders(with_sb3=False)}
     results = contenders.take_turns([by_key["published"], by_key["labkit"]], 1, TINY)
