@@ -1,5 +1,7 @@
 """Networks and the SAC agent: TF-Agents' own, with scaled observations and seeded noise."""
 
+import threading
+
 import numpy as np
 import tensorflow as tf
 from tf_agents.agents.ddpg import critic_network
@@ -55,6 +57,16 @@ class ScaledActorNetwork(actor_distribution_network.ActorDistributionNetwork):
         )
 
 
+class _Draw(threading.local):
+    """Which of a step's draws comes next, for each thread apart.
+
+    A mirrored step is traced in one thread for each replica; they hand over to one another
+    wherever they meet, and one number for all could change under a replica's feet.
+    """
+
+    number = 0
+
+
 class SeededSacAgent(sac_agent.SacAgent):
     """`SacAgent` whose noise is a function of the seed and the gradient step alone.
 
@@ -67,22 +79,22 @@ class SeededSacAgent(sac_agent.SacAgent):
     def __init__(self, *args, seed: int = 0, **kwargs):
         super().__init__(*args, **kwargs)
         self._seed = seed
-        self._draw = 0
+        self._draw = _Draw()
 
     # Each update samples actions three times; numbering them keeps their noise apart.
     def critic_loss(self, *args, **kwargs):
         """Haarnoja et al. 2018b, equation 5, with two critics; noise 0."""
-        self._draw = 0
+        self._draw.number = 0
         return super().critic_loss(*args, **kwargs)
 
     def actor_loss(self, *args, **kwargs):
         """Haarnoja et al. 2018b, equation 9; noise 1."""
-        self._draw = 1
+        self._draw.number = 1
         return super().actor_loss(*args, **kwargs)
 
     def alpha_loss(self, *args, **kwargs):
         """Haarnoja et al. 2018b, equation 18, with log α in place of α; noise 2."""
-        self._draw = 2
+        self._draw.number = 2
         return super().alpha_loss(*args, **kwargs)
 
     def _actions_and_log_probs(self, time_steps, training=False):
@@ -101,14 +113,28 @@ class SeededSacAgent(sac_agent.SacAgent):
 
     def _noise(self, shape):
         """Standard normal `[batch, act] float32`: this replica's rows of the global batch's."""
-        context = tf.distribute.get_replica_context()
-        replicas = context.num_replicas_in_sync
-        counter = tf.cast(self.train_step_counter, tf.int64) * 3 + self._draw
+        replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+        counter = tf.cast(self.train_step_counter, tf.int64) * 3 + self._draw.number
         seed = tf.stack([tf.constant(self._seed, tf.int64), counter])
-        noise = tf.random.stateless_normal([shape[0] * replicas, shape[1]], seed)
-        if replicas == 1:
-            return noise
-        return tf.split(noise, replicas)[context.replica_id_in_sync_group]
+        # Each replica draws all rows and keeps its own: a few thousand numbers cost less than
+        # one exchange between devices.
+        return replica_slice(
+            tf.random.stateless_normal([shape[0] * replicas, shape[1]], seed), replicas
+        )
+
+
+def replica_slice(values: tf.Tensor, parts: int) -> tf.Tensor:
+    """This replica's rows `[batch / parts, …]` of `values [batch, …]`.
+
+    Args:
+        values: equal in every replica of a host.
+        parts: among how many replicas the rows are shared; with several hosts each of which
+            holds rows of its own, the replicas of one host.
+    """
+    if parts == 1:
+        return values
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return tf.reshape(values, [parts, -1, *values.shape[1:]])[replica % parts]
 
 
 def create_agent(config: SACConfig, env, strategy) -> SeededSacAgent:
