@@ -139,10 +139,8 @@ def _text(default: str, pattern: str, allowed: str, unit: str):
 
 
 MANY = 10**9
-STRATEGIES = (
-    "'auto', 'cpu', 'gpu', 'mirrored', 'mirrored:N' with N from 1 to 64, 'tpu' or 'multi_worker'"
-)
-STRATEGY_PATTERN = r"auto|cpu|gpu|tpu|multi_worker|mirrored(:([1-9]|[1-5]\d|6[0-4]))?"
+STRATEGIES = "'auto', 'cpu', 'gpu', 'tpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
+STRATEGY_PATTERN = r"auto|cpu|gpu|tpu|mirrored(:([1-9]|[1-5]\d|6[0-4]))?"
 
 
 @attrs.frozen(kw_only=True)

@@ -76,8 +76,9 @@ def make_strategy(name: str, batch_size: int):
     Args:
         name: 'auto' (all GPUs when there are several, else one GPU, else the CPU), 'cpu',
             'gpu', 'mirrored' (all GPUs), 'mirrored:N' (N GPUs; on a host without a GPU, N
-            logical CPU devices, so that the same code path runs anywhere), 'tpu', or
-            'multi_worker' (the hosts that the environment variable TF_CONFIG names).
+            logical CPU devices, so that the same code path runs anywhere), or 'tpu'. No name
+            of a configuration, but for a loop of one's own around `learn.make_update`:
+            'multi_worker', all GPUs of the hosts that TF_CONFIG names.
         batch_size: the global batch, which the replicas share.
 
     Raises:

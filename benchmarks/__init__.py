@@ -1,0 +1,1 @@
+"""Throughput beside peers and beside what the hardware allows: `make bench`."""
