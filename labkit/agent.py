@@ -10,6 +10,7 @@ from tf_agents.networks import actor_distribution_network
 from tf_agents.train.utils import spec_utils, train_utils
 
 from labkit.config import SACConfig, refuse
+from labkit.devices import replica_slice
 
 
 class ScaledCriticNetwork(critic_network.CriticNetwork):
@@ -111,6 +112,14 @@ class SeededSacAgent(sac_agent.SacAgent):
         log_pi = tf.reduce_sum(log_normal - log_slope - np.log(half_range), axis=-1)
         return middle + half_range * tf.tanh(raw_action), log_pi
 
+    def _apply_gradients(self, gradients, variables, optimizer):
+        # TF-Agents lists the critics' variables as a set has them, by address in memory. Adam's
+        # moments would stand in another order in each process, which would mix them up in a
+        # checkpoint, and the gradients of several hosts in their sum.
+        order = {id(variable): place for place, variable in enumerate(self.trainable_variables)}
+        pairs = sorted(zip(gradients, variables, strict=True), key=lambda pair: order[id(pair[1])])
+        super()._apply_gradients(*zip(*pairs, strict=True), optimizer)
+
     def _noise(self, shape):
         """Standard normal `[batch, act] float32`: this replica's rows of the global batch's."""
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
@@ -121,20 +130,6 @@ class SeededSacAgent(sac_agent.SacAgent):
         return replica_slice(
             tf.random.stateless_normal([shape[0] * replicas, shape[1]], seed), replicas
         )
-
-
-def replica_slice(values: tf.Tensor, parts: int) -> tf.Tensor:
-    """This replica's rows `[batch / parts, …]` of `values [batch, …]`.
-
-    Args:
-        values: equal in every replica of a host.
-        parts: among how many replicas the rows are shared; with several hosts each of which
-            holds rows of its own, the replicas of one host.
-    """
-    if parts == 1:
-        return values
-    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-    return tf.reshape(values, [parts, -1, *values.shape[1:]])[replica % parts]
 
 
 def create_agent(config: SACConfig, env, strategy) -> SeededSacAgent:

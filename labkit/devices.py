@@ -1,4 +1,4 @@
-"""Strategies beyond one host's CPU and GPUs: TPUs, and several hosts.
+"""Strategies beyond one host's CPU and GPUs, and what share a replica has in a batch.
 
 Nothing here imports TensorFlow before it is used.
 """
@@ -78,3 +78,19 @@ def hosts(strategy) -> tuple[int, int]:
         return 0, 1
     resolver = strategy.cluster_resolver
     return resolver.task_id, len(resolver.cluster_spec().as_dict()["worker"])
+
+
+def replica_slice(values, parts: int):
+    """This replica's rows `[batch / parts, …]` of `values [batch, …]`.
+
+    Args:
+        values: equal in every replica of a host.
+        parts: among how many replicas the rows are shared; with several hosts each of which
+            holds rows of its own, the replicas of one host.
+    """
+    import tensorflow as tf
+
+    if parts == 1:
+        return values
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return tf.reshape(values, [parts, -1, *values.shape[1:]])[replica % parts]

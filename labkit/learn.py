@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from labkit import devices, replay
-from labkit.agent import SeededSacAgent, replica_slice
+from labkit.agent import SeededSacAgent
 
 
 def make_update(agent: SeededSacAgent, layout: replay.Layout, strategy):
@@ -21,7 +21,7 @@ def make_update(agent: SeededSacAgent, layout: replay.Layout, strategy):
     here = strategy.num_replicas_in_sync // devices.hosts(strategy)[1]
 
     def share(rows):
-        local = replica_slice(rows, here)
+        local = devices.replica_slice(rows, here)
         extra = agent.train(replay.unpack(local, layout)).extra
         return tf.stack([extra.critic_loss, extra.actor_loss, extra.alpha_loss])
 

@@ -137,9 +137,11 @@ def _mirrored_devices(name: str, replicas: int, gpus: list) -> list[str]:
         logical = [tf.config.LogicalDeviceConfiguration()] * replicas
         tf.config.set_logical_device_configuration(cpu, logical)
     except RuntimeError:
-        if len(tf.config.list_logical_devices("CPU")) < replicas:
+        # Not even fewer than there are: one process can exchange among one number of devices only.
+        there = len(tf.config.list_logical_devices("CPU"))
+        if there != replicas:
             raise ParameterError(
-                f"strategy = {name!r} is refused: TensorFlow has already started with fewer "
-                "logical CPU devices; restart the kernel and make the strategy first"
+                f"strategy = {name!r} is refused: TensorFlow has already started with logical CPU "
+                f"devices: {there}; restart the kernel and make the strategy first"
             ) from None
     return [f"/cpu:{i}" for i in range(replicas)]

@@ -58,11 +58,18 @@ def make_agent(strategy, momentum: float, period: int):
 def gradients(agent) -> dict[str, np.ndarray]:
     """What the optimizers were given: their momentum after the one step from zero, over −rate."""
     found = {}
-    for name in ("critic", "actor", "alpha"):
+    for name, of in {
+        "critic": [*agent._critic_network_1.variables, *agent._critic_network_2.variables],
+        "actor": agent._actor_network.variables,
+        "alpha": [agent._log_alpha],
+    }.items():
         optimizer = getattr(agent, f"_{name}_optimizer")
-        slots = [v.numpy() for v in optimizer.variables()[1:]]  # the first counts steps
-        flat = np.concatenate([slot.ravel() for slot in slots])
-        found[f"gradient of {name}"] = -flat / float(optimizer.learning_rate.numpy())
+        slots = [optimizer.get_slot(variable, "momentum").numpy().ravel() for variable in of]
+        found[f"gradient of {name}"] = -np.concatenate(slots) / optimizer.learning_rate.numpy()
+        # Also as the optimizer lists them, which must be an order of their own making.
+        found[f"order of {name}"] = np.concatenate(
+            [variable.numpy().ravel() for variable in optimizer.variables()[1:]]
+        )
     return found
 
 
@@ -120,8 +127,7 @@ def loss_with_hand_overs(strategy) -> np.ndarray:
     """The loss of one batch where the threads of the replicas hand over before each draw."""
     import tensorflow as tf
 
-    from labkit import agent as agents
-    from labkit import replay
+    from labkit import devices, replay
 
     agent = make_agent(strategy, momentum=0.0, period=1)
     draw = agent._noise
@@ -136,7 +142,7 @@ def loss_with_hand_overs(strategy) -> np.ndarray:
     @tf.function(autograph=False)
     def loss():
         def of_share():
-            own = agents.replica_slice(rows, replicas)
+            own = devices.replica_slice(rows, replicas)
             return tf.stack(agent.loss(replay.unpack(own, replay.Layout(28, 8))).extra)
 
         return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(of_share), axis=None)
@@ -144,17 +150,14 @@ def loss_with_hand_overs(strategy) -> np.ndarray:
     return loss().numpy()
 
 
-def compare(out: Path) -> None:
-    """1, 2 and 4 replicas on the same batches."""
-    runtime.make_strategy("mirrored:4", BATCH)  # four logical devices; the others use some
-    for name in ("cpu", "mirrored:1", "mirrored:2", "mirrored:4"):
-        strategy = runtime.make_strategy(name, BATCH)
-        found = learn_on(strategy)
-        found["loss with hand-overs"] = loss_with_hand_overs(strategy)
-        np.savez(out.with_name(name), **found)
-    np.savez(
-        out.with_name("whole batches"), **whole_batches(runtime.make_strategy("mirrored:2", BATCH))
-    )
+def mirrored(out: Path) -> None:
+    """One strategy, which OUT names, on the same batches as the others."""
+    strategy = runtime.make_strategy(out.name, BATCH)
+    found = learn_on(strategy)
+    found["loss with hand-overs"] = loss_with_hand_overs(strategy)
+    np.savez(out, **found)
+    if out.name == "mirrored:2":
+        np.savez(out.with_name("whole batches"), **whole_batches(strategy))
 
 
 def host(out: Path) -> None:
@@ -193,11 +196,13 @@ def train(out: Path) -> None:
 
 
 def too_late(out: Path) -> None:
-    """Asks for logical devices when TensorFlow runs already."""
+    """Asks for other devices when TensorFlow runs with two already."""
     import tensorflow as tf
 
+    runtime.make_strategy("mirrored:2", BATCH)
     tf.constant(1) + 1
-    for name in ("mirrored:2", "multi_worker"):
+    assert runtime.make_strategy("mirrored:2", BATCH).num_replicas_in_sync == 2
+    for name in ("mirrored:4", "mirrored:1", "multi_worker"):
         try:
             runtime.make_strategy(name, BATCH)
         except labkit.ParameterError as error:
@@ -205,5 +210,5 @@ def too_late(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    what = {"compare": compare, "host": host, "train": train, "too_late": too_late}
+    what = {"mirrored": mirrored, "host": host, "train": train, "too_late": too_late}
     what[sys.argv[1]](Path(sys.argv[2]))

@@ -50,9 +50,10 @@ def in_own_process(what, out):
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """What 1, 2 and 4 replicas made of the same batches, by strategy."""
+    """What 1, 2 and 4 replicas made of the same batches, by strategy; a process each."""
     folder = tmp_path_factory.mktemp("replicas")
-    in_own_process("compare", folder / "out")
+    for name in ("cpu", *MIRRORED):
+        in_own_process("mirrored", folder / name)
     return {path.stem: dict(np.load(path)) for path in folder.glob("*.npz")}
 
 
@@ -70,6 +71,14 @@ WEIGHTS = ["critic 1", "critic 2", "actor", "target 1", "target 2", "log alpha"]
 def test_gradients_are_those_of_one_device(measured, strategy, name):
     assert np.linalg.norm(measured["cpu"][name]) > 0
     assert apart(measured[strategy][name], measured["cpu"][name]) < 1e-5
+
+
+def test_optimizers_keep_their_moments_in_one_order(measured):
+    """TF-Agents lists the critics' variables in another order in each process."""
+    for name in ("critic", "actor", "alpha"):
+        orders = [measured[strategy][f"order of {name}"] for strategy in ("cpu", *MIRRORED)]
+        for order in orders[1:]:
+            np.testing.assert_allclose(order, orders[0], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("strategy", MIRRORED)
@@ -273,7 +282,8 @@ def test_several_hosts_without_their_names(monkeypatch, told):
 def test_after_tensorflow_has_started(tmp_path):
     printed = in_own_process("too_late", tmp_path).splitlines()
     assert [line.split(" is refused")[0] for line in printed] == [
-        "strategy = 'mirrored:2'",
+        "strategy = 'mirrored:4'",
+        "strategy = 'mirrored:1'",
         "strategy = 'multi_worker'",
     ]
     assert all("restart the kernel and make the strategy first" in line for line in printed)
