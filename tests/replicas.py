@@ -4,6 +4,8 @@ Logical devices can be made only before TensorFlow starts, hence not in the proc
 What is measured goes to files beside OUT; test_strategy.py judges it.
 """
 
+import json
+import os
 import sys
 from pathlib import Path
 
@@ -50,7 +52,7 @@ def make_agent(strategy, momentum: float, period: int):
             variable.assign(scale * generator.normal(size=variable.shape))
     with strategy.scope():
         for name in ("_critic_optimizer", "_actor_optimizer", "_alpha_optimizer"):
-            rate = 1e-4 if name == "_critic_optimizer" else 1e-3
+            rate = 1e-3 if name == "_alpha_optimizer" else 0.5  # ten steps move weights by percents
             setattr(made, name, tf.keras.optimizers.legacy.SGD(rate, momentum))
     return made
 
@@ -202,6 +204,8 @@ def too_late(out: Path) -> None:
     runtime.make_strategy("mirrored:2", BATCH)
     tf.constant(1) + 1
     assert runtime.make_strategy("mirrored:2", BATCH).num_replicas_in_sync == 2
+    here = {"worker": ["localhost:1", "localhost:2"]}  # never reached: the refusal comes first
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": here, "task": {"type": "worker", "index": 0}})
     for name in ("mirrored:4", "mirrored:1", "multi_worker"):
         try:
             runtime.make_strategy(name, BATCH)

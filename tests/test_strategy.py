@@ -34,26 +34,23 @@ def start(what, out, **environ):
     )
 
 
-def finish(process):
-    """Waits for its end and returns what it printed."""
+def finish(*processes):
+    """Waits for their ends and returns what the first printed; none is left behind."""
     try:
-        out, err = process.communicate(timeout=250)
+        texts = [process.communicate(timeout=250) for process in processes]
     finally:
-        process.kill()
-    assert process.returncode == 0, err[-3000:]
-    return out
-
-
-def in_own_process(what, out):
-    return finish(start(what, out))
+        for process in processes:
+            process.kill()
+    for process, (_, errors) in zip(processes, texts, strict=True):
+        assert process.returncode == 0, errors[-3000:]
+    return texts[0][0]
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """What 1, 2 and 4 replicas made of the same batches, by strategy; a process each."""
     folder = tmp_path_factory.mktemp("replicas")
-    for name in ("cpu", *MIRRORED):
-        in_own_process("mirrored", folder / name)
+    finish(*[start("mirrored", folder / name) for name in ("cpu", *MIRRORED)])
     return {path.stem: dict(np.load(path)) for path in folder.glob("*.npz")}
 
 
@@ -78,7 +75,7 @@ def test_optimizers_keep_their_moments_in_one_order(measured):
     for name in ("critic", "actor", "alpha"):
         orders = [measured[strategy][f"order of {name}"] for strategy in ("cpu", *MIRRORED)]
         for order in orders[1:]:
-            np.testing.assert_allclose(order, orders[0], rtol=1e-4, atol=1e-6)
+            assert apart(order, orders[0]) < 1e-5
 
 
 @pytest.mark.parametrize("strategy", MIRRORED)
@@ -86,14 +83,15 @@ def test_optimizers_keep_their_moments_in_one_order(measured):
 def test_weights_after_ten_steps_of_sgd_are_those_of_one_device(measured, strategy, name):
     one, first = measured["cpu"], measured["cpu"][f"{name} at first"]
     # They must have moved for their agreement to say anything.
-    assert apart(one[name], first) > 1e-4
+    assert apart(one[name], first) > 1e-2
     assert apart(measured[strategy][name], one[name]) < 1e-5
     assert apart(measured[strategy][f"{name}, period 2"], one[f"{name}, period 2"]) < 1e-5
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_different_whole_batches_are_something_else(measured, name):
-    assert apart(measured["whole batches"][name], measured["cpu"][name]) > 1e-2
+    """A hundred times the bound at least; the mean of one number, α's, moves least."""
+    assert apart(measured["whole batches"][name], measured["cpu"][name]) > 1e-3
 
 
 @pytest.mark.parametrize("strategy", MIRRORED)
@@ -131,12 +129,7 @@ def test_two_hosts_are_one_device(measured, tmp_path):
         json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
         for index in (0, 1)
     ]
-    with contextlib.ExitStack() as stack:
-        processes = [start("host", tmp_path / "out", TF_CONFIG=one) for one in told]
-        for process in processes:
-            stack.callback(process.kill)  # one alone would wait for the other
-        for process in processes:
-            finish(process)
+    finish(*[start("host", tmp_path / "out", TF_CONFIG=one) for one in told])
     for index in (0, 1):
         found = np.load(tmp_path / f"host {index} of 2.npz")
         for name in (*GRADIENTS, *WEIGHTS):
@@ -148,7 +141,7 @@ def test_two_hosts_are_one_device(measured, tmp_path):
 @pytest.fixture(scope="module")
 def mirrored_run(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "mirrored"
-    in_own_process("train", path)
+    finish(start("train", path))
     return path, dict(np.load(path / "agent.npz"))
 
 
@@ -280,7 +273,7 @@ def test_several_hosts_without_their_names(monkeypatch, told):
 
 
 def test_after_tensorflow_has_started(tmp_path):
-    printed = in_own_process("too_late", tmp_path).splitlines()
+    printed = finish(start("too_late", tmp_path)).splitlines()
     assert [line.split(" is refused")[0] for line in printed] == [
         "strategy = 'mirrored:4'",
         "strategy = 'mirrored:1'",
