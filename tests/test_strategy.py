@@ -83,7 +83,7 @@ def test_optimizers_keep_their_moments_in_one_order(measured):
 def test_weights_after_ten_steps_of_sgd_are_those_of_one_device(measured, strategy, name):
     one, first = measured["cpu"], measured["cpu"][f"{name} at first"]
     # They must have moved for their agreement to say anything.
-    assert apart(one[name], first) > 1e-2
+    assert apart(one[name], first) > 1e-3
     assert apart(measured[strategy][name], one[name]) < 1e-5
     assert apart(measured[strategy][f"{name}, period 2"], one[f"{name}, period 2"]) < 1e-5
 
