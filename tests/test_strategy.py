@@ -98,7 +98,7 @@ def test_different_whole_batches_are_something_else(measured, name):
 def test_losses_shown_are_those_of_one_device(measured, strategy):
     assert measured["cpu"]["losses"].shape == (10, 4)
     np.testing.assert_allclose(
-        measured[strategy]["losses"], measured["cpu"]["losses"], rtol=1e-4, atol=1e-4
+        measured[strategy]["losses"], measured["cpu"]["losses"], rtol=1e-4, atol=1e-6
     )
 
 
@@ -111,7 +111,7 @@ def test_one_step_counts_once_and_all_copies_stay_equal(measured, strategy):
 @pytest.mark.parametrize("strategy", MIRRORED)
 def test_threads_of_replicas_do_not_take_each_others_noise(measured, strategy):
     name = "loss with hand-overs"
-    assert apart(measured[strategy][name], measured["cpu"][name]) < 1e-5
+    np.testing.assert_allclose(measured[strategy][name], measured["cpu"][name], rtol=1e-4)
 
 
 def free_ports(count):
@@ -134,7 +134,7 @@ def test_two_hosts_are_one_device(measured, tmp_path):
         found = np.load(tmp_path / f"host {index} of 2.npz")
         for name in (*GRADIENTS, *WEIGHTS):
             assert apart(found[name], measured["cpu"][name]) < 1e-5, name
-        np.testing.assert_allclose(found["losses"], measured["cpu"]["losses"], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found["losses"], measured["cpu"]["losses"], rtol=1e-4, atol=1e-6)
         assert found["steps"] == 10
 
 
