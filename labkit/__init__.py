@@ -29,7 +29,7 @@ _LAZY = {
     "Parts": ("labkit.parts", "Parts"),
     "evaluate": ("labkit.evaluation", "evaluate"),
     "make_environment": ("labkit.environments", "make"),
-    "start_run": ("labkit.runs", "start_run"),
+    "start_run": ("labkit.opening", "start_run"),
     "train": ("labkit.training", "train"),
 }
 

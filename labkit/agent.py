@@ -113,9 +113,8 @@ class SeededSacAgent(sac_agent.SacAgent):
         return middle + half_range * tf.tanh(raw_action), log_pi
 
     def _apply_gradients(self, gradients, variables, optimizer):
-        # TF-Agents lists the critics' variables as a set has them, by address in memory. Adam's
-        # moments would stand in another order in each process, which would mix them up in a
-        # checkpoint, and the gradients of several hosts in their sum.
+        # TF-Agents lists the critics' variables as a set has them, by address in memory: every
+        # process has its own order, and several hosts would add unlike gradients to one another.
         order = {id(variable): place for place, variable in enumerate(self.trainable_variables)}
         pairs = sorted(zip(gradients, variables, strict=True), key=lambda pair: order[id(pair[1])])
         super()._apply_gradients(*zip(*pairs, strict=True), optimizer)
@@ -197,7 +196,22 @@ def hyperparameters(config: SACConfig) -> dict:
 
 
 def state_variables(agent: SeededSacAgent) -> list[tf.Variable]:
-    """Everything a gradient step changes: networks, targets, α, Adam's moments, the counter."""
-    optimizers = (agent._critic_optimizer, agent._actor_optimizer, agent._alpha_optimizer)
-    slots = [v for optimizer in optimizers for v in optimizer.variables()]
-    return [*agent.variables, *slots]
+    """Everything a gradient step changes: networks, targets, α, Adam's moments, the counter.
+
+    In the same order in every process: TF-Agents hands its critics' variables to the optimizer
+    as a set, so that the optimizer's own list is in no order at all. The moments exist once the
+    update is compiled.
+    """
+    critics = (agent._critic_network_1, agent._critic_network_2)
+    trained = [
+        (agent._critic_optimizer, [v for net in critics for v in net.trainable_variables]),
+        (agent._actor_optimizer, agent._actor_network.trainable_variables),
+        (agent._alpha_optimizer, [agent._log_alpha]),
+    ]
+    moments = [
+        optimizer.get_slot(variable, slot)
+        for optimizer, variables in trained
+        for variable in variables
+        for slot in optimizer.get_slot_names()
+    ]
+    return [*agent.variables, *(optimizer.iterations for optimizer, _ in trained), *moments]

@@ -20,9 +20,11 @@ class ActorPolicy:
     Args:
         agent: the agent whose actor's shapes, observation scale and action bounds are taken.
         seed: seed of the exploration noise; None makes the policy greedy: the squashed mean.
+        greedy_share: the share of episodes that are played greedily all the same. The greedy
+            policy is what is judged in the end, and the critic knows its ways only by trying them.
     """
 
-    def __init__(self, agent, seed: int | None = None):
+    def __init__(self, agent, seed: int | None = None, greedy_share: float = 0.0):
         network = agent._actor_network
         self._shapes = [tuple(v.shape) for v in network.variables]
         self._scale = network._scale
@@ -31,6 +33,7 @@ class ActorPolicy:
         self._middle = np.asarray((spec.maximum + spec.minimum) / 2.0, np.float32)
         self._size = int(spec.shape[0])
         self._random = None if seed is None else np.random.default_rng(seed)
+        self._greedy_share, self._noisy = greedy_share, True
         self.set_weights(np.concatenate([v.numpy().ravel() for v in network.variables]))
 
     def set_weights(self, flat: np.ndarray) -> None:
@@ -42,6 +45,20 @@ class ActorPolicy:
         ]
         self._layers = list(zip(arrays[0::2], arrays[1::2], strict=True))
 
+    def new_episode(self) -> None:
+        """Decides whether the episode that begins is played with noise."""
+        if self._random is not None:
+            self._noisy = self._random.random() >= self._greedy_share
+
+    def get_state(self) -> dict[str, Any]:
+        """The noise generator's state, fit for JSON; empty for a greedy policy."""
+        return {} if self._random is None else dict(self._random.bit_generator.state)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes what `get_state` gave."""
+        if self._random is not None:
+            self._random.bit_generator.state = state
+
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Returns an action `[act] float32` within the bounds for an observation `[obs]`."""
         hidden = observation.astype(np.float32) / self._scale
@@ -50,7 +67,7 @@ class ActorPolicy:
         kernel, bias = self._layers[-1]
         output = hidden @ kernel + bias
         raw_action = output[: self._size]
-        if self._random is not None:
+        if self._random is not None and self._noisy:
             noise = self._random.standard_normal(self._size, dtype=np.float32)
             raw_action = raw_action + np.exp(output[self._size :]) * noise
         return self._middle + self._half_range * np.tanh(raw_action)
@@ -71,13 +88,20 @@ class Collector:
         env: a TF-Agents `PyEnvironment`; a new episode is begun at the first step.
         policy: maps an observation `[obs]` to an action `[act]`.
         write: takes `(obs_tm1, a_tm1, r_t, discount_t, obs_t)`, such as `TransitionWriter.write`.
+        new_episode: is called before each episode.
     """
 
-    def __init__(self, env, policy: Policy, write: Callable[..., None]):
+    def __init__(
+        self,
+        env,
+        policy: Policy,
+        write: Callable[..., None],
+        new_episode: Callable[[], None] = lambda: None,
+    ):
         self.policy = policy
         self.env_steps = 0
         self.recent_returns: deque[float] = deque(maxlen=10)
-        self._env, self._write = env, write
+        self._env, self._write, self._new_episode = env, write, new_episode
         self._time_step: Any = None
         self._return = 0.0
 
@@ -85,6 +109,7 @@ class Collector:
         """Takes `steps` env steps; resets between episodes are not counted."""
         for _ in range(steps):
             if self._time_step is None or self._time_step.is_last():
+                self._new_episode()
                 self._time_step, self._return = self._env.reset(), 0.0
             observation = self._time_step.observation
             action = self.policy(observation)
@@ -95,6 +120,16 @@ class Collector:
             self.env_steps += 1
             if self._time_step.is_last():
                 self.recent_returns.append(self._return)
+
+    def get_state(self) -> dict[str, Any]:
+        """What a new collector needs to go on, an unfinished episode excepted; fit for JSON."""
+        return {"env_steps": self.env_steps, "recent_returns": list(self.recent_returns)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes what `get_state` gave; the next step begins a new episode."""
+        self.env_steps = state["env_steps"]
+        self.recent_returns = deque(state["recent_returns"], maxlen=10)
+        self._time_step = None
 
     def mean_return(self) -> float:
         """Mean return of the last ten finished episodes; NaN before the first."""

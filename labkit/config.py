@@ -24,17 +24,21 @@ class ParameterError(ValueError):
 
 # What is tuned to one environment: reward scale, initial log α, and what each observation
 # is divided by. The Minitaur pays about 0.01 per step, so that at log α = 0 the entropy
-# bonus drowns the reward; its motor velocities reach 20 rad/s while quaternions stay in 1.
+# bonus drowns the reward; its motor velocities reach 20 rad/s while quaternions stay in 1. And it
+# falls from its first step when the noise that it learned with is taken away, unless some
+# episodes were collected without.
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
         "reward_scale_factor": 20.0,
         "initial_log_alpha": -4.0,
+        "greedy_share": 0.3,
         "observation_scale": (3.14,) * 8 + (20.0,) * 8 + (5.7,) * 8 + (1.0,) * 4,
     }
 }
 UNTUNED: dict[str, Any] = {
     "reward_scale_factor": 1.0,
     "initial_log_alpha": 0.0,
+    "greedy_share": 0.0,
     "observation_scale": (),  # empty: observations are used as they are
 }
 
@@ -139,6 +143,8 @@ def _text(default: str, pattern: str, allowed: str, unit: str):
 
 
 MANY = 10**9
+# These do not change what is learned: a run may be resumed with others.
+FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds")
 STRATEGIES = "'auto', 'cpu', 'gpu', 'tpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
 STRATEGY_PATTERN = r"auto|cpu|gpu|tpu|mirrored(:([1-9]|[1-5]\d|6[0-4]))?"
 
@@ -162,6 +168,7 @@ class SACConfig:
     # Collection and replay
     initial_collect_steps = _integer(10_000, 1, MANY, "env steps")
     collect_steps_per_iteration = _integer(1, 1, 10_000, "env steps per gradient step")
+    greedy_share = _real(None, 0, 1, "share of episodes collected without noise", optional=True)
     replay_buffer_capacity = _integer(1_000_000, 1, 100_000_000, "transitions")
     batch_size = _integer(256, 1, 1_000_000, "transitions, over all replicas")
     # Loss and optimizers
@@ -185,6 +192,8 @@ class SACConfig:
     interim_eval_episodes = _integer(5, 1, 10_000, "episodes")
     num_eval_episodes = _integer(20, 1, 10_000, "episodes")
     policy_save_interval = _integer(5_000, 0, MANY, "gradient steps")
+    checkpoint_interval = _integer(0, 0, MANY, "gradient steps")
+    checkpoint_seconds = _integer(300, 0, MANY, "seconds")
 
     def __attrs_post_init__(self):
         if self.replay_buffer_capacity < self.batch_size:

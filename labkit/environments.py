@@ -74,6 +74,20 @@ class Isolated(gym.Wrapper):
         self.env.action_space.seed(seed)
         return self.env.seed(seed)
 
+    def get_state(self) -> dict[str, Any]:
+        """Its copy of the global generators, as numbers and text that JSON holds."""
+        numpy_state = self._numpy_generator.state
+        key, position = numpy_state["state"]["key"].tolist(), numpy_state["state"]["pos"]
+        return {"python": self._python_state, "numpy": {"key": key, "pos": int(position)}}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes what `get_state` gave, also after a way through JSON."""
+        version, internal, gauss = state["python"]
+        self._python_state = (version, tuple(internal), gauss)
+        key = np.array(state["numpy"]["key"], np.uint32)
+        inner: Any = {"key": key, "pos": state["numpy"]["pos"]}
+        self._numpy_generator.state = {"bit_generator": "MT19937", "state": inner}
+
     def reset(self, **kwargs: Any) -> Any:
         """Begins an episode with this environment's own generators."""
         with self._own_generators(), quiet():  # some environments first connect here, and print
@@ -133,11 +147,16 @@ def check_specs(env) -> None:
             )
 
 
-def raw(env) -> gym.Env:
-    """The Gym environment inside every wrapper."""
+def isolated(env) -> Isolated:
+    """The wrapper that holds the environment's own generators."""
     while hasattr(env, "wrapped_env"):
         env = env.wrapped_env()
-    return env.gym.unwrapped
+    return env.gym
+
+
+def raw(env) -> gym.Env:
+    """The Gym environment inside every wrapper."""
+    return isolated(env).unwrapped
 
 
 def step_seconds(env) -> float:

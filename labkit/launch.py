@@ -20,7 +20,7 @@ import papermill
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
-from labkit import environments, progress, runs
+from labkit import environments, opening, progress, stopping
 from labkit.config import ParameterError, SACConfig, nearest
 
 
@@ -36,16 +36,15 @@ from labkit.config import ParameterError, SACConfig, nearest
 def main(notebook: Path, pairs: tuple[tuple[str, str], ...]) -> None:
     """Runs NOTEBOOK into a run directory and shows its progress; NOTEBOOK is not changed."""
     try:
-        parameters = check(notebook, dict(pairs))
-        run_dir = runs.claim(parameters.get("run_dir", ""))
+        parameters, run_dir = check(notebook, dict(pairs))
     except ParameterError as error:
         click.echo(f"ParameterError: {error}", err=True)
         sys.exit(2)
     sys.exit(execute(notebook, run_dir, {**parameters, "run_dir": str(run_dir)}))
 
 
-def check(notebook: Path, texts: dict[str, str]) -> dict[str, Any]:
-    """Turns the command line's texts into checked values, before a kernel is started.
+def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], Path]:
+    """Turns the command line's texts into checked values and a run directory, before a kernel.
 
     Raises:
         ParameterError: the notebook is not there, has no such parameter, or refuses the value.
@@ -65,7 +64,8 @@ def check(notebook: Path, texts: dict[str, str]) -> dict[str, Any]:
     ours = {name: text for name, text in texts.items() if name in fields}
     config = SACConfig.parse(ours)
     environments.check_name(config.env_name)
-    return {**texts, **{name: getattr(config, name) for name in ours}}
+    run_dir = opening.locate(texts.get("run_dir", ""), config, texts.get("resume", "auto"))
+    return {**texts, **{name: getattr(config, name) for name in ours}}, run_dir
 
 
 def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
@@ -75,17 +75,21 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
     os.environ[progress.FILE_VARIABLE] = str(state.resolve())
     logging.getLogger("papermill").setLevel(logging.ERROR)
     print(f"{notebook.name} runs into {output}", file=sys.stderr)
+    stop = run_dir / "stop"
+    stop.unlink(missing_ok=True)
+    os.environ[stopping.FILE_VARIABLE] = str(stop.resolve())
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(state, done), daemon=True)
     watcher.start()
     status, message = 0, ""
     try:
-        papermill.execute_notebook(
-            str(notebook),
-            str(output),
-            parameters,
-            progress_bar={"desc": "cells", "unit": "cell", **_bar_options()},
-        )
+        with stopping.stop_request(stop.touch):
+            papermill.execute_notebook(
+                str(notebook),
+                str(output),
+                parameters,
+                progress_bar={"desc": "cells", "unit": "cell", **_bar_options()},
+            )
     except PapermillExecutionError as error:
         status, message = 1, f"{error.ename}: {error.evalue}"
     except KeyboardInterrupt:
@@ -93,7 +97,8 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
     finally:
         done.set()
         watcher.join()
-        state.unlink(missing_ok=True)
+        for file in (state, stop):
+            file.unlink(missing_ok=True)
     if message:
         print(message, file=sys.stderr)
         if status == 1:

@@ -1,6 +1,7 @@
 """What a training works with, made from a configuration."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -35,6 +36,12 @@ class Parts:
         """The row layout of this environment's transitions."""
         return layout_of(self.collect_env)
 
+    def replace_server(self, tables: list[reverb.Table], folder: Path, snapshot: Path) -> None:
+        """Stops the server and starts one that holds a snapshot, with a writer of its own."""
+        self.close()
+        self.server = replay.start_server(tables, folder, snapshot)
+        self.writer = replay.TransitionWriter(self.server)
+
     def close(self) -> None:
         """Stops the writer and the server; may be called twice."""
         if self.server is not None:
@@ -49,12 +56,13 @@ def layout_of(env) -> replay.Layout:
     return replay.Layout(env.observation_spec().shape[0], env.action_spec().shape[0])
 
 
-def build(config: SACConfig, make_env: Callable | None = None) -> Parts:
+def build(config: SACConfig, make_env: Callable | None = None, folder: Path | None = None) -> Parts:
     """Makes every part of a run from its configuration.
 
     Args:
         config: the configuration.
         make_env: returns one's own Gym environment, in place of `config.env_name`.
+        folder: where the replay server writes its snapshots; None is a temporary directory.
     """
     runtime.seed_everything(config.seed)
     strategy = runtime.make_strategy(config.strategy, config.batch_size)
@@ -62,7 +70,7 @@ def build(config: SACConfig, make_env: Callable | None = None) -> Parts:
     collect_env = environments.make(source, seed=config.seed + COLLECT_SEED)
     environments.check_specs(collect_env)
     table = replay.packed_table(layout_of(collect_env), config.replay_buffer_capacity)
-    server = replay.start_server([table])
+    server = replay.start_server([table], folder)
     return Parts(
         strategy=strategy,
         collect_env=collect_env,

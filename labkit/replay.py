@@ -6,6 +6,9 @@ times the work to write and four times the work to sample, and holds the same nu
 spans two episodes, so that no loss has to mask what a two-step window would mix.
 """
 
+import shutil
+import tempfile
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +20,7 @@ from labkit.runtime import quiet
 
 TABLE = "transitions"
 SAMPLE_TIMEOUT_SECONDS = 120
-UNCONFIRMED = 64  # transitions on their way to the server before the writer waits for it
+UNCONFIRMED = 16  # transitions on their way before the writer waits; Reverb warns at 50
 
 
 class StalledError(RuntimeError):
@@ -58,10 +61,26 @@ def packed_table(layout: Layout, capacity: int) -> reverb.Table:
     )
 
 
-def start_server(tables: list[reverb.Table]) -> reverb.Server:
-    """Starts a Reverb server on a free port; its own log lines are not printed."""
+def start_server(
+    tables: list[reverb.Table], folder: Path | None = None, snapshot: Path | None = None
+) -> reverb.Server:
+    """Starts a Reverb server on a free port; its own log lines are not printed.
+
+    Args:
+        tables: what it holds; a snapshot's sizes and rate limiters override theirs.
+        folder: where it writes snapshots, emptied first: Reverb would load what lies there. None
+            is a temporary directory.
+        snapshot: what it starts with, as `checkpoint.save` keeps it; None starts empty.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="labkit-reverb-")) if folder is None else folder
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    begin = None if snapshot is None else str(snapshot)
     with quiet():
-        return reverb.Server(tables)
+        checkpointer = reverb.checkpointers.DefaultCheckpointer(
+            str(folder), fallback_checkpoint_path=begin
+        )
+        return reverb.Server(tables, checkpointer=checkpointer)
 
 
 class TransitionWriter:
@@ -99,7 +118,8 @@ class TransitionWriter:
         self._writer.flush(timeout_ms=SAMPLE_TIMEOUT_SECONDS * 1000)
 
     def close(self) -> None:
-        """Flushes and gives the connection back."""
+        """Flushes and gives the connection back; Reverb's own `close` drops what is on its way."""
+        self.flush()
         self._writer.close()
 
 
@@ -113,6 +133,7 @@ def transition_dataset(server: reverb.Server, batch_size: int) -> tf.data.Datase
         f"localhost:{server.port}",
         TABLE,
         max_in_flight_samples_per_worker=2 * batch_size,
+        num_workers_per_iterator=1,
         rate_limiter_timeout_ms=SAMPLE_TIMEOUT_SECONDS * 1000,
         get_signature_timeout_secs=SAMPLE_TIMEOUT_SECONDS,
     )

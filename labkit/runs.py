@@ -11,16 +11,12 @@ import csv
 import importlib.metadata
 import json
 import os
-import re
-import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pandas as pd
 
-from labkit import environments
 from labkit.config import ParameterError, SACConfig
 from labkit.evaluation import Evaluation
 
@@ -41,66 +37,6 @@ COLUMNS = [
 ]
 PER_EPISODE = COLUMNS[-3:]
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "numpy")
-
-
-def claim(run_dir: str | os.PathLike, default_root: str = "runs") -> Path:
-    """Makes the run directory, or refuses one that holds a run or cannot be written.
-
-    Args:
-        run_dir: relative to the working directory, or absolute; empty means a new numbered
-            directory under `default_root`.
-        default_root: where numbered directories are made.
-
-    Raises:
-        ParameterError: the directory holds a run, is no directory, or cannot be written.
-    """
-    try:
-        path = Path(run_dir).expanduser() if str(run_dir) else _next_number(Path(default_root))
-        if (path / "config.json").exists():
-            raise ParameterError(
-                f"run_dir = {str(run_dir)!r} is refused: it holds a run already, which is never "
-                "overwritten; allowed is a new directory, or '' for the next number under runs/"
-            )
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except (OSError, ValueError, TypeError) as error:
-        if isinstance(error, ParameterError):
-            raise
-        reason = getattr(error, "strerror", None) or error
-        raise ParameterError(
-            f"run_dir = {str(run_dir)!r} is refused: it cannot be written ({reason}); "
-            "allowed is a directory that this process may create and write"
-        ) from None
-    return path
-
-
-def _next_number(root: Path) -> Path:
-    root.mkdir(parents=True, exist_ok=True)
-    taken = [int(p.name) for p in root.iterdir() if re.fullmatch(r"\d{4,}", p.name)]
-    number = max(taken, default=0) + 1
-    while True:  # another run may take the same number at the same moment
-        try:
-            (root / f"{number:04d}").mkdir()
-            return root / f"{number:04d}"
-        except FileExistsError:
-            number += 1
-
-
-def start_run(namespace: Mapping[str, Any]) -> "Run":
-    """Checks a notebook's parameters, then makes its run directory: `start_run(globals())`.
-
-    Args:
-        namespace: name → value; the fields of `SACConfig` and `run_dir` are taken from it,
-            everything else is left alone.
-
-    Raises:
-        ParameterError: one line, before TensorFlow or an environment does any work.
-    """
-    names = [field.name for field in attrs.fields(SACConfig)]
-    config = SACConfig.parse({name: namespace[name] for name in names if name in namespace})
-    environments.check_name(config.env_name)
-    return Run.create(claim(namespace.get("run_dir", "")), config)
 
 
 @attrs.define
@@ -156,16 +92,34 @@ class Run:
         with (self.path / "metrics.csv").open("a", newline="") as file:
             csv.writer(file).writerow([values.get(name, "") for name in COLUMNS])
 
+    def metrics_bytes(self) -> int:
+        """How long `metrics.csv` is now; a checkpoint remembers it."""
+        return (self.path / "metrics.csv").stat().st_size
+
+    def forget_metrics_after(self, length: int | None) -> None:
+        """Cuts `metrics.csv` to `length` bytes, None to its header: what came later is redone."""
+        with (self.path / "metrics.csv").open("r+b") as file:
+            file.truncate(len(file.readline()) if length is None else length)
+
     def metrics(self) -> pd.DataFrame:
         """All rows so far; see `read_metrics`."""
         return read_metrics(self.path)
 
 
 def read_metrics(path: str | os.PathLike) -> pd.DataFrame:
-    """`metrics.csv` of a run directory; `eval_returns` and its like as tuples of floats."""
-    table = pd.read_csv(
-        Path(path) / "metrics.csv", dtype=dict.fromkeys(PER_EPISODE, str), na_values=[""]
-    )
+    """`metrics.csv` of a run directory; `eval_returns` and its like as tuples of floats.
+
+    Raises:
+        ParameterError: the file is missing or damaged, or lacks a column.
+    """
+    file = Path(path) / "metrics.csv"
+    try:
+        table = pd.read_csv(file, dtype=dict.fromkeys(PER_EPISODE, str), na_values=[""])
+    except (OSError, ValueError) as error:
+        raise ParameterError(f"{file} cannot be read: {error}") from None
+    missing = [name for name in COLUMNS if name not in table]
+    if missing:
+        raise ParameterError(f"{file} is damaged: it lacks the column {missing[0]}")
     for name in PER_EPISODE:
         table[name] = [
             () if pd.isna(text) else tuple(float(x) for x in text.split()) for text in table[name]
@@ -178,3 +132,25 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def read_config(path: Path) -> SACConfig:
+    """The configuration of a run directory.
+
+    Raises:
+        ParameterError: `config.json` is missing, damaged, or of another format.
+    """
+    file = path / "config.json"
+    try:
+        content = json.loads(file.read_text())
+        version, fields = content["format"], content["config"]
+    except OSError as error:
+        raise ParameterError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise ParameterError(f"{file} is damaged: it is not the JSON that labkit writes") from None
+    if version != FORMAT:
+        raise ParameterError(f"{file} has format {version!r}; this labkit reads format {FORMAT}")
+    try:
+        return SACConfig.parse(fields)
+    except (ParameterError, TypeError, AttributeError) as error:
+        raise ParameterError(f"{file} is damaged: {error}") from None

@@ -5,7 +5,7 @@ import json
 import attrs
 import pytest
 
-from labkit import runs
+from labkit import opening
 from labkit.config import ParameterError, SACConfig
 
 INTEGERS = [
@@ -76,6 +76,7 @@ def test_unknown_name_says_what_was_meant():
 def test_none_becomes_what_suits_the_environment():
     minitaur = SACConfig()
     assert (minitaur.reward_scale_factor, minitaur.initial_log_alpha) == (20.0, -4.0)
+    assert minitaur.greedy_share == 0.3
     assert len(minitaur.observation_scale) == 28
     other = SACConfig(env_name="HalfCheetahBulletEnv-v0")
     assert (other.reward_scale_factor, other.observation_scale) == (1.0, ())
@@ -89,5 +90,5 @@ def test_config_survives_json():
 
 def test_unknown_environment_names_the_nearest(tmp_path):
     with pytest.raises(ParameterError, match=r"MinitaurBulletEnv-v1.*'MinitaurBulletEnv-v0'"):
-        runs.start_run({"env_name": "MinitaurBulletEnv-v1", "run_dir": str(tmp_path / "run")})
+        opening.start_run({"env_name": "MinitaurBulletEnv-v1", "run_dir": str(tmp_path / "run")})
     assert not (tmp_path / "run").exists()  # refused before anything was made

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from labkit import launch
 
 
@@ -28,7 +29,8 @@ REFUSED = [
     (["env_name", "MinitorBulletEnv-v0"], "did you mean 'MinitaurBulletEnv-v0'?"),
     (["strategy", "quantum"], "strategy = 'quantum' is refused: allowed is 'auto', 'cpu'"),
     (["replay_buffer_capacity", "100"], "at least batch_size = 256"),
-    (["run_dir", "taken"], "it holds a run already"),
+    (["run_dir", "taken"], "config.json is damaged"),
+    (["resume", "maybe"], "resume = 'maybe' is refused: allowed is 'auto' or 'never'"),
     (["run_dir", "file/x"], "it cannot be written"),
     (["num_iteration", "5"], "did you mean 'num_iterations'?"),
 ]
@@ -55,8 +57,10 @@ def test_no_such_notebook(capfd):
     assert capfd.readouterr().err == "ParameterError: there is no notebook 'nowhere.ipynb'\n"
 
 
-def test_texts_become_typed_values():
+def test_texts_become_typed_values(tmp_path, monkeypatch):
     texts = {"num_iterations": "1e3", "actor_fc_layer_params": "(8, 8)", "run_dir": "x"}
-    checked = launch.check(Path(NOTEBOOK), texts)
+    monkeypatch.chdir(tmp_path)
+    checked, run_dir = launch.check(Path(NOTEBOOK), texts)
+    assert run_dir == Path("x")
     assert checked == {"num_iterations": 1000, "actor_fc_layer_params": (8, 8), "run_dir": "x"}
     assert type(checked["num_iterations"]) is int

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import reverb
 import tensorflow as tf
-from labkit import replay
 from tf_agents.trajectories import time_step, trajectory
+
+from labkit import replay
 
 LAYOUT = replay.Layout(observation=2, action=1)
 FIRST, MID, LAST = (int(x) for x in (0, 1, 2))
@@ -85,6 +87,20 @@ def test_unpack_shapes_and_values():
     np.testing.assert_array_equal(transition.next_time_step.discount, rows[:, 4])
     np.testing.assert_array_equal(transition.next_time_step.observation, rows[:, 5:])
     assert np.all(transition.next_time_step.step_type == time_step.StepType.MID)
+
+
+def test_closing_loses_nothing(server):
+    for _ in range(5):
+        writer = replay.TransitionWriter(server)
+        for t in range(10):
+            writer.write([t, 0], [0], 0, 1, [t, 1])
+        writer.close()
+    assert server_size(server) == 50
+
+
+def server_size(server):
+    client = reverb.Client(f"localhost:{server.port}")
+    return client.server_info()[replay.TABLE].current_size
 
 
 def test_an_empty_table_does_not_hang(server, monkeypatch):

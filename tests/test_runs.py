@@ -1,41 +1,116 @@
-"""The run directory: claimed once, never overwritten, read back as it was written."""
+"""The run directory: opened once, never overwritten, read back as it was written."""
+
+import subprocess
+import sys
 
 import pytest
-from labkit import runs
+
+from labkit import opening, runs
 from labkit.config import ParameterError, SACConfig
 from labkit.evaluation import Evaluation
 
 
 def test_numbers_count_up(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert [runs.claim("").name for _ in range(3)] == ["0001", "0002", "0003"]
+    assert [opening.locate("", SACConfig()).name for _ in range(3)] == ["0001", "0002", "0003"]
     (tmp_path / "runs" / "notes").mkdir()
     (tmp_path / "runs" / "0041").mkdir()
-    assert str(runs.claim("")) == "runs/0042"
+    assert str(opening.locate("", SACConfig())) == "runs/0042"
 
 
 def test_relative_and_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert runs.claim("a/b").resolve() == tmp_path / "a" / "b"
-    assert runs.claim(str(tmp_path / "c")) == tmp_path / "c"
-    assert runs.claim("a/b"), "a directory without config.json holds no run"
+    assert opening.locate("a/b", SACConfig()).resolve() == tmp_path / "a" / "b"
+    assert opening.locate(str(tmp_path / "c"), SACConfig()) == tmp_path / "c"
+    assert opening.locate("a/b", SACConfig()), "a directory without config.json holds no run"
 
 
 @pytest.mark.parametrize("where", ["file/below", "file", "/proc/nothing/here", "nul\0"])
 def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch, where):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ParameterError, match="^run_dir = .* cannot be written"):
-        runs.claim(where)
+    with pytest.raises(ParameterError, match=r"^run_dir = .* cannot be written"):
+        opening.locate(where, SACConfig())
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_run_is_never_overwritten(tmp_path):
-    runs.Run.create(runs.claim(tmp_path), SACConfig(seed=4))
+def test_a_run_of_another_configuration_is_never_overwritten(tmp_path):
+    opening.open_run(tmp_path, SACConfig(seed=4))
     before = (tmp_path / "config.json").read_bytes()
-    with pytest.raises(ParameterError, match="holds a run already"):
-        runs.claim(tmp_path)
+    with pytest.raises(ParameterError, match=r"seed is 4 there and 5 here; gamma is 0\.99 there"):
+        opening.locate(tmp_path, SACConfig(seed=5, gamma=0.9))
     assert (tmp_path / "config.json").read_bytes() == before
+
+
+def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_refused(tmp_path):
+    config = SACConfig(num_iterations=7)
+    run = opening.open_run(tmp_path, config)
+    run.log_evaluation(
+        Evaluation((1.0,), (9.0,), (0.0,)), env_step=5, gradient_step=5, wall_seconds=1
+    )
+    again = opening.open_run(tmp_path, SACConfig(num_iterations=7, strategy="cpu"))
+    assert len(again.metrics()) == 1
+    run.log_evaluation(
+        Evaluation((1.0,), (9.0,), (0.0,)), env_step=7, gradient_step=7, wall_seconds=1
+    )
+    with pytest.raises(ParameterError, match="finished"):
+        opening.open_run(tmp_path, config)
+
+
+def test_resume_never_takes_another_directory(tmp_path):
+    first = opening.open_run(tmp_path / "a", SACConfig())
+    second = opening.open_run(tmp_path / "a", SACConfig(), resume="never")
+    third = opening.open_run(tmp_path / "a", SACConfig(seed=9), resume="never")
+    assert [r.path.name for r in (first, second, third)] == ["a", "a-2", "a-3"]
+    with pytest.raises(ParameterError, match=r"^resume = 'perhaps' is refused"):
+        opening.locate(tmp_path / "a", SACConfig(), resume="perhaps")
+
+
+def test_two_processes_on_one_run(tmp_path):
+    opening.open_run(tmp_path, SACConfig())
+    script = (
+        "import sys; from labkit import opening, SACConfig;"
+        "opening.open_run(sys.argv[1], SACConfig())"
+    )
+    second = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert "another process is writing to this run" in second.stderr.splitlines()[-1]
+    opening.open_run(tmp_path, SACConfig())  # this process may: a cell is run twice
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", "{", r"config\.json is damaged"),
+        ("config.json", "[]", r"config\.json is damaged"),
+        (
+            "config.json",
+            '{"format": 99, "config": {}}',
+            "has format 99; this labkit reads format 1",
+        ),
+        ("config.json", '{"format": 1, "config": {"gamma": 7}}', "damaged: gamma = 7 is refused"),
+        ("config.json", '{"format": 1, "config": {"new": 7}}', "damaged: new is not a parameter"),
+        (
+            "metrics.csv",
+            "env_step,gradient_step\n",
+            r"metrics\.csv is damaged: it lacks the column",
+        ),
+        ("metrics.csv", "", r"metrics\.csv cannot be read"),
+        ("metrics.csv", None, r"metrics\.csv cannot be read"),
+    ],
+)
+def test_damaged_runs_are_named_and_left_alone(tmp_path, file, content, message):
+    opening.open_run(tmp_path, SACConfig())
+    if content is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_text(content)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    with pytest.raises(ParameterError, match=message) as caught:
+        opening.locate(tmp_path, SACConfig())
+    assert "\n" not in str(caught.value)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
 def test_metrics_come_back_as_written(tmp_path):
@@ -56,6 +131,6 @@ def test_metrics_come_back_as_written(tmp_path):
 
 def test_start_run_takes_what_is_its_own(tmp_path):
     namespace = {"seed": 3.0, "run_dir": str(tmp_path / "x"), "__name__": "?", "anything": object()}
-    run = runs.start_run(namespace)
+    run = opening.start_run(namespace)
     assert run.config == SACConfig(seed=3)
     assert (run.path / "config.json").exists()

@@ -5,14 +5,16 @@ import subprocess
 import sys
 
 import gym
-import labkit
 import numpy as np
 import pytest
 import tensorflow as tf
-from labkit import environments, parts, runs, training
+from tf_agents.trajectories import time_step
+
+import labkit
+from labkit import environments, loop, opening, parts, runs
 from labkit.collect import ActorPolicy, Collector, random_policy
 from labkit.evaluation import evaluate
-from tf_agents.trajectories import time_step
+from labkit.stopping import StopRequest
 
 
 def test_evaluations_do_not_disturb_the_first_300_transitions():
@@ -52,7 +54,7 @@ def minitaur_run(tmp_path_factory):
 
     path = tmp_path_factory.mktemp("run") / "here"
     config = labkit.SACConfig(**SMALL, seed=2)
-    return labkit.train(config, runs.Run.create(runs.claim(path), config))
+    return labkit.train(config, opening.open_run(path, config))
 
 
 def test_metrics_of_a_run(minitaur_run):
@@ -78,8 +80,8 @@ def test_files_of_a_run(minitaur_run):
     assert content["format"] == runs.FORMAT
     assert content["versions"]["tensorflow"] == "2.15.1"
     assert list((minitaur_run.path / "events").glob("events.out.tfevents.*"))
-    with pytest.raises(labkit.ParameterError, match="holds a run"):
-        runs.claim(minitaur_run.path)
+    with pytest.raises(labkit.ParameterError, match="holds a run that is finished"):
+        opening.open_run(minitaur_run.path, minitaur_run.config)
 
 
 def test_saved_policy_needs_no_labkit(minitaur_run, tmp_path):
@@ -129,7 +131,7 @@ def test_it_learns_in_a_users_own_environment(small_config, tmp_path):
         eval_interval=0,
         num_eval_episodes=3,
     )
-    run = labkit.train(config, runs.Run.create(runs.claim(tmp_path), config), make_env=Target)
+    run = labkit.train(config, opening.open_run(tmp_path, config), make_env=Target)
     returns = run.metrics().eval_return.dropna()
     assert returns.iloc[0] < -0.1  # untrained: near 0
     assert returns.iloc[-1] > -0.01  # within 0.1 of the best action
@@ -144,8 +146,8 @@ class Broken(Target):
 
 def test_an_infinite_loss_is_named(small_config, tmp_path):
     config = small_config(env_name="Broken", eval_interval=0)
-    with pytest.raises(training.DivergedError, match="critic loss .* gradient step 1$"):
-        labkit.train(config, runs.Run.create(runs.claim(tmp_path), config), make_env=Broken)
+    with pytest.raises(loop.DivergedError, match=r"critic loss .* gradient step 1; last good"):
+        labkit.train(config, opening.open_run(tmp_path, config), make_env=Broken)
 
 
 def test_the_policy_that_collects_is_the_newest(small_config, tmp_path):
@@ -153,9 +155,9 @@ def test_the_policy_that_collects_is_the_newest(small_config, tmp_path):
     config = small_config(env_name="Target", num_iterations=3)
     made = parts.build(config, make_env=Target)
     parts.collect_initially(config, made)
-    loop = training._Loop(config, runs.Run.create(runs.claim(tmp_path), config), made)
-    loop.execute()
-    for ours, newest in zip(loop.policy._layers, ActorPolicy(made.agent)._layers, strict=True):
+    done = loop.Loop(config, opening.open_run(tmp_path, config), made)
+    done.execute(stop=StopRequest())
+    for ours, newest in zip(done.policy._layers, ActorPolicy(made.agent)._layers, strict=True):
         np.testing.assert_array_equal(ours[0], newest[0])
     assert made.env_steps == 303
     made.close()

@@ -1,0 +1,149 @@
+"""Everything that a run needs to go on as if it had never stopped, in files without code.
+
+    checkpoints/000012000/agent.npz     networks, targets, α, Adam's moments, the step counter
+    checkpoints/000012000/state.json    counters, random generators, how much of metrics.csv counts
+    checkpoints/000012000/replay/       Reverb's snapshot: items, order, priorities, counters
+
+The three belong together: they are written under another name and take their own in one rename,
+so that a crash at any moment leaves the checkpoint before. NPZ is read without pickle, JSON holds
+numbers and text: loading a run from somebody else cannot execute anything.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import reverb
+
+from labkit.config import ParameterError
+from labkit.runtime import quiet
+
+FORMAT = 1
+KEPT = 2
+SNAPSHOT_SECONDS = 600
+
+
+class StorageError(RuntimeError):
+    """The run directory can no longer be written; the message says what is safe."""
+
+
+def save(
+    folder: Path,
+    step: int,
+    arrays: list[np.ndarray],
+    state: dict[str, Any],
+    server: reverb.Server,
+) -> Path:
+    """Writes one checkpoint, then forgets all but the newest `KEPT`.
+
+    Args:
+        folder: the run's `checkpoints/`.
+        step: gradient steps done; names the checkpoint.
+        arrays: the agent's variables, in the order of `agent.state_variables`.
+        state: numbers and text for `state.json`.
+        server: its packed table is snapshot; writers must have been flushed.
+
+    Returns:
+        The checkpoint's directory.
+
+    Raises:
+        StorageError: the disk is full, read-only or gone; the checkpoint before is untouched.
+    """
+    partial, final = folder / "partial", folder / f"{step:09d}"
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        np.savez(partial / "agent.npz", **{f"{i:04d}": array for i, array in enumerate(arrays)})
+        (partial / "state.json").write_text(json.dumps({"format": FORMAT, "step": step, **state}))
+        with quiet():
+            snapshot = reverb.Client(f"localhost:{server.port}").checkpoint()
+        shutil.move(snapshot, partial / "replay")
+        for name in ("agent.npz", "state.json", "replay/items.tfrecord", "replay/chunks.tfrecord"):
+            _flush_to_disk(partial / name)
+        shutil.rmtree(final, ignore_errors=True)
+        partial.rename(final)
+        _flush_to_disk(folder)
+        for old in steps(folder)[:-KEPT]:
+            shutil.rmtree(folder / f"{old:09d}", ignore_errors=True)
+    except (OSError, RuntimeError) as error:
+        kept = steps(folder)
+        safe = f"the checkpoint of gradient step {kept[-1]} is safe" if kept else "none was written"
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise StorageError(
+            f"no checkpoint could be written to {folder} at gradient step {step} ({reason}); {safe}"
+        ) from None
+    return final
+
+
+def _flush_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def steps(folder: Path) -> list[int]:
+    """The gradient steps of every complete checkpoint, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+
+
+def latest(folder: Path) -> Path | None:
+    """The newest complete checkpoint, or None."""
+    done = steps(folder)
+    return folder / f"{done[-1]:09d}" if done else None
+
+
+def load(checkpoint: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """Reads a checkpoint's arrays and state.
+
+    Raises:
+        ParameterError: a file is missing, truncated or of another format; names the file.
+    """
+    for name in ("state.json", "agent.npz", "replay/DONE"):
+        if not (checkpoint / name).exists():
+            raise ParameterError(f"{checkpoint / name} is missing: this checkpoint cannot be used")
+    try:
+        state = json.loads((checkpoint / "state.json").read_text())
+        version = state["format"]
+    except (ValueError, KeyError, TypeError):
+        raise ParameterError(
+            f"{checkpoint / 'state.json'} is damaged: it is not our JSON"
+        ) from None
+    if version != FORMAT:
+        raise ParameterError(
+            f"{checkpoint / 'state.json'} has format {version}; this labkit reads format {FORMAT}"
+        )
+    try:
+        with np.load(checkpoint / "agent.npz", allow_pickle=False) as file:
+            arrays = [file[name] for name in sorted(file.files)]
+    except Exception as error:  # zipfile, zlib, struct and numpy each have their own for this
+        raise ParameterError(f"{checkpoint / 'agent.npz'} is damaged: {error}") from None
+    return arrays, state
+
+
+def assign(variables: list, arrays: list[np.ndarray], checkpoint: Path) -> None:
+    """Gives each variable its saved value, after all shapes were seen to agree.
+
+    Raises:
+        ParameterError: the checkpoint is of other networks.
+    """
+    ours = [tuple(v.shape) for v in variables]
+    theirs = [array.shape for array in arrays]
+    if ours != theirs:
+        raise ParameterError(
+            f"{checkpoint / 'agent.npz'} holds {len(theirs)} arrays of other shapes than this "
+            f"agent's {len(ours)} variables"
+        )
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(array)
+
+
+def size_bytes(folder: Path) -> int:
+    """Bytes that all checkpoints take on disk."""
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())

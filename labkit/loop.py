@@ -1,0 +1,203 @@
+"""The training loop: its iterations, what is due after each, and how it stops and goes on."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from labkit import checkpoint, environments, learn, replay, runs, runtime
+from labkit.agent import state_variables
+from labkit.collect import ActorPolicy, Collector
+from labkit.config import SACConfig
+from labkit.evaluation import evaluate
+from labkit.parts import EVAL_SEED, NOISE_SEED, Parts
+from labkit.progress import progress
+from labkit.recorder import Recorder
+from labkit.stopping import StopRequest
+
+
+class DivergedError(RuntimeError):
+    """A loss became infinite or not a number."""
+
+
+class _StoppedError(Exception):
+    """Somebody asked the run to end in the middle of an evaluation."""
+
+
+class Loop:
+    """The state of one call of `train`."""
+
+    def __init__(self, config: SACConfig, run: runs.Run, parts: Parts):
+        self.config, self.run, self.parts = config, run, parts
+        self.folder = run.path / "checkpoints"
+        self.update = learn.make_update(parts.agent, parts.layout, parts.strategy)
+        # Compiled now: Adam's moments come into being, and a checkpoint may fill them.
+        rows = tf.TensorSpec([config.batch_size, parts.layout.width], tf.float32)
+        self.update.get_concrete_function(rows)
+        self.policy = ActorPolicy(parts.agent, config.seed + NOISE_SEED, config.greedy_share)
+        self.collector = Collector(
+            parts.collect_env, self.policy, self.write, self.policy.new_episode
+        )
+        self.greedy = ActorPolicy(parts.agent)
+        self.step, self.first_env_step, spent = 0, parts.env_steps, 0.0
+        self.loss_sum, self.loss_count = np.zeros(4), 0
+        self.last_return, self.owes_evaluation = "not yet", True
+        if saved := checkpoint.latest(self.folder):
+            spent = self.restore(saved)
+        else:
+            run.forget_metrics_after(None)
+        self.recorder = Recorder(run, parts.agent, lambda: self.env_step, spent)
+        self.saved_at, self.saved_seconds = -1, self.recorder.seconds()
+        with runtime.quiet():  # Reverb's sampler says hello with its first batch
+            batches = iter(replay.transition_dataset(parts.server, config.batch_size))
+            self.batches = itertools.chain([self.first_of(batches)], batches)
+
+    def write(self, *transition: Any) -> None:
+        """Stores one transition, wherever the table is after a resume."""
+        self.parts.writer.write(*transition)
+
+    @property
+    def env_step(self) -> int:
+        """Env steps so far, the random collection included."""
+        return self.first_env_step + self.collector.env_steps
+
+    def execute(self, stop: StopRequest) -> None:
+        """Runs every iteration, the evaluations in between and the one at the end."""
+        total = self.config.num_iterations
+        try:
+            if self.owes_evaluation:
+                self.evaluate(stop)
+            with (
+                ThreadPoolExecutor(1, "gradient step") as pool,
+                progress("training", total, "it") as ticker,
+            ):
+                ticker.advance(self.step)
+                while self.step < total and not stop:
+                    self.iterate(pool, stop)
+                    ticker.advance(last_return=self.last_return)
+        except _StoppedError:
+            self.owes_evaluation = True
+        self.parts.env_steps = self.env_step
+        if self.saved_at != self.step or stop:
+            self.save_checkpoint()
+        with contextlib.suppress(_StoppedError):
+            if self.step == total and not stop:
+                # Other episodes than those seen in between: nothing was chosen by this score.
+                self.evaluate(stop, final=True)
+        self.recorder.save_policy()
+        self.recorder.close()
+        if stop:
+            print(f"stopped at gradient step {self.step} of {total}; run this again to go on")
+
+    def iterate(self, pool: ThreadPoolExecutor, stop: StopRequest) -> None:
+        """Env steps and one gradient step side by side, then whatever is due."""
+        config = self.config
+        pending = pool.submit(self.gradient_step)
+        self.collector.run(config.collect_steps_per_iteration)
+        losses, weights = pending.result()
+        self.policy.set_weights(weights)
+        self.step += 1
+        self.loss_sum += losses
+        self.loss_count += 1
+        if self.due(config.log_interval) or self.step == config.num_iterations:
+            alpha = float(np.exp(losses[3]))
+            means = self.loss_sum[:3] / self.loss_count
+            self.recorder.log(self.step, means, alpha, self.collector.mean_return())
+            self.loss_sum, self.loss_count = np.zeros(4), 0
+        if self.due(config.policy_save_interval):
+            self.recorder.save_policy()
+        if self.due(config.eval_interval) and self.step < config.num_iterations:
+            self.evaluate(stop)
+        waited = self.recorder.seconds() - self.saved_seconds
+        if self.due(config.checkpoint_interval) or 0 < config.checkpoint_seconds <= waited:
+            self.save_checkpoint()
+
+    def due(self, interval: int) -> bool:
+        """Whether this step is a multiple of an interval; 0 is never."""
+        return interval > 0 and self.step % interval == 0
+
+    def gradient_step(self) -> tuple[np.ndarray, np.ndarray]:
+        """One batch, one update: `[critic, actor, alpha loss, log α]` and the actor's weights."""
+        try:
+            losses, weights = self.update(self.first_of(self.batches))
+        except tf.errors.InvalidArgumentError as error:
+            if "inf or nan" not in str(error):
+                raise
+            what = next(name for name in ("Critic", "Actor", "Alpha") if name in str(error))
+            good = checkpoint.latest(self.folder)
+            raise DivergedError(
+                f"{what.lower()} loss is infinite or not a number at gradient step "
+                f"{self.step + 1}; last good checkpoint: {good or 'none yet'}"
+            ) from None
+        return losses.numpy(), weights.numpy()
+
+    def first_of(self, batches: Iterator[tf.Tensor]) -> tf.Tensor:
+        """The next batch, or the named error after Reverb's time limit."""
+        try:
+            return next(batches)
+        except (StopIteration, tf.errors.DeadlineExceededError):
+            raise replay.StalledError(
+                f"table {replay.TABLE!r} gave no batch of {self.config.batch_size} within "
+                f"{replay.SAMPLE_TIMEOUT_SECONDS} s: is its Reverb server still running?"
+            ) from None
+
+    def evaluate(self, stop: StopRequest, final: bool = False) -> None:
+        """Plays greedy episodes in the evaluation environment and writes what came of them."""
+        config = self.config
+        episodes = config.num_eval_episodes if final else config.interim_eval_episodes
+        self.greedy.set_weights(learn.flat_weights(self.parts.agent).numpy())
+
+        def after_episode(done: int) -> None:
+            ticker.advance()
+            if stop:
+                raise _StoppedError
+
+        with progress("evaluation", episodes, "episodes") as ticker:
+            seed = config.seed + (2 if final else 1) * EVAL_SEED
+            result = evaluate(self.parts.eval_env, self.greedy, episodes, seed, after_episode)
+        self.recorder.log_evaluation(self.step, result)
+        self.last_return, self.owes_evaluation = f"{result.mean_return:+.2f}", False
+
+    def save_checkpoint(self) -> None:
+        """Writes agent, replay table, generators and counters together; see `checkpoint`."""
+        parts = self.parts
+        parts.writer.flush()
+        state = {
+            "env_steps_before": self.first_env_step,
+            "seconds": self.recorder.seconds(),
+            "metrics_bytes": self.run.metrics_bytes(),
+            "losses": [*self.loss_sum.tolist(), self.loss_count],
+            "last_return": self.last_return,
+            "owes_evaluation": self.owes_evaluation,
+            "collector": self.collector.get_state(),
+            "noise": self.policy.get_state(),
+            "environment": environments.isolated(parts.collect_env).get_state(),
+        }
+        arrays = [variable.numpy() for variable in state_variables(parts.agent)]
+        checkpoint.save(self.folder, self.step, arrays, state, parts.server)
+        self.saved_at, self.saved_seconds = self.step, self.recorder.seconds()
+
+    def restore(self, saved: Path) -> float:
+        """Takes everything from a checkpoint; returns the seconds that the run had taken."""
+        parts, config = self.parts, self.config
+        arrays, state = checkpoint.load(saved)
+        checkpoint.assign(state_variables(parts.agent), arrays, saved)
+        table = replay.packed_table(parts.layout, config.replay_buffer_capacity)
+        parts.replace_server([table], self.folder / "reverb", saved / "replay")
+        self.run.forget_metrics_after(state["metrics_bytes"])
+        self.step, self.first_env_step = state["step"], state["env_steps_before"]
+        *loss_sum, self.loss_count = state["losses"]
+        self.loss_sum = np.array(loss_sum)
+        self.last_return, self.owes_evaluation = state["last_return"], state["owes_evaluation"]
+        self.collector.set_state(state["collector"])
+        self.policy.set_state(state["noise"])
+        self.policy.set_weights(learn.flat_weights(parts.agent).numpy())
+        # What an environment draws from generators of its own begins anew, but not from the start.
+        parts.collect_env.seed(config.seed + self.step)
+        environments.isolated(parts.collect_env).set_state(state["environment"])
+        return state["seconds"]
