@@ -3,8 +3,8 @@
 Each configuration runs in a process of its own, all of them in turn, several times over, so that
 what else the machine does meanwhile meets all of them alike. The batch lies ready in memory:
 sampling and collecting are not in it. On a host without GPUs the replicas are logical devices
-that share one CPU. That can only be slower than one device, and tells what mirroring itself
-costs; the result says so.
+that share one CPU: no device is added, so that this measures the overhead of mirroring, and says
+so in the result.
 """
 
 import datetime
@@ -154,7 +154,7 @@ def _devices(gpus: list[str]) -> dict[str, Any]:
     return {
         "devices": f"logical devices of one CPU with {cores} cores",
         "gpus": 0,
-        "measured": "the overhead of mirroring; without GPUs nothing can become faster",
+        "measured": "the overhead of mirroring, for the replicas share one CPU",
     }
 
 

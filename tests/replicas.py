@@ -177,21 +177,28 @@ def train(out: Path) -> None:
     """A run of `labkit.train` under two replicas, and what was in its agent at the end."""
     import tensorflow as tf
 
-    from labkit import agent, parts, runs
+    from labkit import agent, learn, opening, parts
     from labkit.collect import ActorPolicy
 
     config = labkit.SACConfig(**{**SMALL, "strategy": "mirrored:2", "num_iterations": 40})
     made = parts.build(config)
     parts.collect_initially(config, made)
-    labkit.train(config, runs.Run.create(runs.claim(out), config), made)
-    tf.train.Checkpoint(agent=made.agent).write(str(out / "checkpoint"))
+    labkit.train(config, opening.open_run(out, config), made)
+    tf.train.Checkpoint(agent=made.agent).write(str(out / "tensorflow"))
+    found = {f"{i:04d}": v.numpy() for i, v in enumerate(agent.state_variables(made.agent))}
     greedy = ActorPolicy(made.agent)
     observations = np.random.default_rng(0).normal(size=(16, 28)).astype(np.float32)
+    actions = [greedy(observation) for observation in observations]
+    # One step more, which shows whether whoever restores this goes on as here.
+    update = learn.make_update(made.agent, made.layout, made.strategy)
+    losses, weights = update(minitaur_rows(config.batch_size))
     np.savez(
         out / "agent",
-        *[v.numpy() for v in agent.state_variables(made.agent)],
+        **found,
         observations=observations,
-        actions=[greedy(observation) for observation in observations],
+        actions=actions,
+        next_losses=losses,
+        next_weights=weights,
         replicas=made.strategy.num_replicas_in_sync,
     )
     made.close()

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from labkit import agent as agents
-from labkit import environments, learn, replay, runs, runtime
+from labkit import checkpoint, environments, learn, replay, runs, runtime
 from labkit.config import ParameterError, SACConfig
 
 HERE = Path(__file__).parent
@@ -165,20 +165,30 @@ def test_the_policy_of_a_mirrored_run_acts_the_same_without(mirrored_run):
     assert np.ptp(actions, axis=0).min() > 1e-3  # it looks at what it is given
 
 
-def test_the_checkpoint_of_a_mirrored_run_restores_without(mirrored_run, small_config):
+@pytest.mark.parametrize("written_by", ["labkit", "tensorflow"])
+def test_checkpoints_of_a_mirrored_run_restore_without(
+    mirrored_run, small_config, random_rows, written_by
+):
     path, found = mirrored_run
-    env = environments.make("MinitaurBulletEnv-v0", seed=0)
-    agent = agents.create_agent(small_config(seed=9), env, tf.distribute.get_strategy())
-    update = learn.make_update(agent, replay.Layout(28, 8), tf.distribute.get_strategy())
+    env, one_device = environments.make("MinitaurBulletEnv-v0"), tf.distribute.get_strategy()
+    agent = agents.create_agent(small_config(seed=9), env, one_device)
+    agent._seed = small_config().seed  # of the noise: the weights are to come from the checkpoint
+    update = learn.make_update(agent, replay.Layout(28, 8), one_device)
     update(tf.zeros([32, 66]))  # Adam's moments are there after the first step
-    status = tf.train.Checkpoint(agent=agent).read(str(path / "checkpoint"))
-    status.assert_existing_objects_matched()
-    ours = agents.state_variables(agent)
-    theirs = [found[f"arr_{i}"] for i in range(len(ours))]
-    assert f"arr_{len(ours)}" not in found
-    for variable, saved in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), saved)
+    variables = agents.state_variables(agent)
+    if written_by == "labkit":
+        saved = checkpoint.latest(path / "checkpoints")
+        checkpoint.assign(variables, checkpoint.load(saved)[0], saved)
+    else:
+        status = tf.train.Checkpoint(agent=agent).read(str(path / "tensorflow"))
+        status.assert_existing_objects_matched()
+    for place, variable in enumerate(variables):
+        np.testing.assert_array_equal(variable.numpy(), found[f"{place:04d}"])
+    assert f"{len(variables):04d}" not in found
     assert agent.train_step_counter.numpy() == 40
+    losses, weights = update(tf.constant(random_rows(32)))
+    np.testing.assert_allclose(losses, found["next_losses"], rtol=1e-4, atol=1e-6)
+    assert apart(weights, found["next_weights"]) < 1e-5
 
 
 def refusal(name, batch_size=256):
