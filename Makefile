@@ -2,13 +2,13 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run test check bench lab lock clean
+.PHONY: help setup run test check bench bench-scaling lab lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 15
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 setup: ## make .venv from requirements.lock (nothing, if that is done)
 	@scripts/setup.sh
@@ -30,6 +30,9 @@ bench: setup ## measure throughput beside peers, about eight minutes (ARGS=--qui
 
 lab: setup ## open JupyterLab in notebooks/
 	@cd notebooks && PATH="$(CURDIR)/.venv/bin:$$PATH" ../$(PY) -m jupyterlab $(ARGS)
+
+bench-scaling: setup ## gradient steps/s with 1, 2 and 4 replicas: benchmarks/results/scaling.png
+	@$(PY) -m benchmarks.scaling $(ARGS)
 
 lock: ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade for newer versions)
 	@scripts/lock.sh $(ARGS)

@@ -1,5 +1,7 @@
 """Networks and the SAC agent: TF-Agents' own, with scaled observations and seeded noise."""
 
+import threading
+
 import numpy as np
 import tensorflow as tf
 from tf_agents.agents.ddpg import critic_network
@@ -8,6 +10,7 @@ from tf_agents.networks import actor_distribution_network
 from tf_agents.train.utils import spec_utils, train_utils
 
 from labkit.config import SACConfig, refuse
+from labkit.devices import replica_slice
 
 
 class ScaledCriticNetwork(critic_network.CriticNetwork):
@@ -55,6 +58,16 @@ class ScaledActorNetwork(actor_distribution_network.ActorDistributionNetwork):
         )
 
 
+class _Draw(threading.local):
+    """Which of a step's draws comes next, for each thread apart.
+
+    A mirrored step is traced in one thread for each replica; they hand over to one another
+    wherever they meet, and one number for all could change under a replica's feet.
+    """
+
+    number = 0
+
+
 class SeededSacAgent(sac_agent.SacAgent):
     """`SacAgent` whose noise is a function of the seed and the gradient step alone.
 
@@ -67,22 +80,22 @@ class SeededSacAgent(sac_agent.SacAgent):
     def __init__(self, *args, seed: int = 0, **kwargs):
         super().__init__(*args, **kwargs)
         self._seed = seed
-        self._draw = 0
+        self._draw = _Draw()
 
     # Each update samples actions three times; numbering them keeps their noise apart.
     def critic_loss(self, *args, **kwargs):
         """Haarnoja et al. 2018b, equation 5, with two critics; noise 0."""
-        self._draw = 0
+        self._draw.number = 0
         return super().critic_loss(*args, **kwargs)
 
     def actor_loss(self, *args, **kwargs):
         """Haarnoja et al. 2018b, equation 9; noise 1."""
-        self._draw = 1
+        self._draw.number = 1
         return super().actor_loss(*args, **kwargs)
 
     def alpha_loss(self, *args, **kwargs):
         """Haarnoja et al. 2018b, equation 18, with log α in place of α; noise 2."""
-        self._draw = 2
+        self._draw.number = 2
         return super().alpha_loss(*args, **kwargs)
 
     def _actions_and_log_probs(self, time_steps, training=False):
@@ -99,16 +112,23 @@ class SeededSacAgent(sac_agent.SacAgent):
         log_pi = tf.reduce_sum(log_normal - log_slope - np.log(half_range), axis=-1)
         return middle + half_range * tf.tanh(raw_action), log_pi
 
+    def _apply_gradients(self, gradients, variables, optimizer):
+        # TF-Agents lists the critics' variables as a set has them, by address in memory: every
+        # process has its own order, and several hosts would add unlike gradients to one another.
+        order = {id(variable): place for place, variable in enumerate(self.trainable_variables)}
+        pairs = sorted(zip(gradients, variables, strict=True), key=lambda pair: order[id(pair[1])])
+        super()._apply_gradients(*zip(*pairs, strict=True), optimizer)
+
     def _noise(self, shape):
         """Standard normal `[batch, act] float32`: this replica's rows of the global batch's."""
-        context = tf.distribute.get_replica_context()
-        replicas = context.num_replicas_in_sync
-        counter = tf.cast(self.train_step_counter, tf.int64) * 3 + self._draw
+        replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+        counter = tf.cast(self.train_step_counter, tf.int64) * 3 + self._draw.number
         seed = tf.stack([tf.constant(self._seed, tf.int64), counter])
-        noise = tf.random.stateless_normal([shape[0] * replicas, shape[1]], seed)
-        if replicas == 1:
-            return noise
-        return tf.split(noise, replicas)[context.replica_id_in_sync_group]
+        # Each replica draws all rows and keeps its own: a few thousand numbers cost less than
+        # one exchange between devices.
+        return replica_slice(
+            tf.random.stateless_normal([shape[0] * replicas, shape[1]], seed), replicas
+        )
 
 
 def create_agent(config: SACConfig, env, strategy) -> SeededSacAgent:

@@ -157,7 +157,8 @@ def _text(default: str, pattern: str, allowed: str, unit: str):
 MANY = 10**9
 # These do not change what is learned: a run may be resumed with others.
 FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds")
-STRATEGIES = "'auto', 'cpu', 'gpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
+STRATEGIES = "'auto', 'cpu', 'gpu', 'tpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
+STRATEGY_PATTERN = r"auto|cpu|gpu|tpu|mirrored(:([1-9]|[1-5]\d|6[0-4]))?"
 
 
 @attrs.frozen(kw_only=True)
@@ -175,7 +176,7 @@ class SACConfig:
     env_name = _text("MinitaurBulletEnv-v0", r"\S+", "the id of a Gym environment", "Gym id")
     num_iterations = _integer(100_000, 1, MANY, "gradient steps")
     seed = _integer(0, 0, 2**31 - 1, "seed of every generator that labkit owns")
-    strategy = _text("auto", r"auto|cpu|gpu|mirrored(:([1-9]|[1-5]\d|6[0-4]))?", STRATEGIES, "name")
+    strategy = _text("auto", STRATEGY_PATTERN, STRATEGIES, "name")
     # Collection and replay
     initial_collect_steps = _integer(10_000, 1, MANY, "env steps")
     collect_steps_per_iteration = _integer(1, 1, 10_000, "env steps per gradient step")

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from labkit import replay
+from labkit import devices, replay
 from labkit.agent import SeededSacAgent
 
 
@@ -10,25 +10,28 @@ def make_update(agent: SeededSacAgent, layout: replay.Layout, strategy):
     """Compiles one gradient step: rows `[batch, width] float32` → losses and actor weights.
 
     Every replica takes its share of the one global batch, so that N replicas train on what one
-    would (TF-Agents' `Learner` hands each replica a whole batch instead).
+    would (TF-Agents' `Learner` hands each replica a whole batch instead). With several hosts,
+    each calls the update with the rows it drew itself, `batch` / hosts of them.
 
     Returns:
         A function of rows that returns `([critic, actor, alpha loss, log α] float32, weights)`,
-        weights being all of the actor's parameters in one flat float32 vector.
+        weights being all of the actor's parameters in one flat float32 vector. The losses are
+        means over the global batch, as one device would show them.
     """
-    replicas = strategy.num_replicas_in_sync
+    here = strategy.num_replicas_in_sync // devices.hosts(strategy)[1]
 
     def share(rows):
-        index = tf.distribute.get_replica_context().replica_id_in_sync_group
-        local = tf.split(rows, replicas)[index] if replicas > 1 else rows
+        local = devices.replica_slice(rows, here)
         extra = agent.train(replay.unpack(local, layout)).extra
-        return extra.critic_loss, extra.actor_loss, extra.alpha_loss
+        return tf.stack([extra.critic_loss, extra.actor_loss, extra.alpha_loss])
 
     @tf.function(autograph=False)
     def update(rows):
-        losses = strategy.run(share, args=(rows,))
-        totals = [strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None) for loss in losses]
-        return tf.stack([*totals, agent._log_alpha.read_value()]), flat_weights(agent)
+        # TF-Agents divides each replica's sum by the global batch: the mean is their sum.
+        losses = strategy.reduce(
+            tf.distribute.ReduceOp.SUM, strategy.run(share, (rows,)), axis=None
+        )
+        return tf.concat([losses, [agent._log_alpha.read_value()]], 0), flat_weights(agent)
 
     return update
 

@@ -29,13 +29,14 @@ def small_config():
 
 @pytest.fixture
 def random_rows():
-    """`random_rows(n, seed)`: n packed Minitaur transitions `[n, 66] float32`, plausible values."""
+    """The function `minitaur_rows`."""
+    return minitaur_rows
 
-    def make(count: int, seed: int = 0) -> np.ndarray:
-        rows = np.random.default_rng(seed).normal(size=(count, 66)).astype(np.float32)
-        rows[:, 28:36] = np.tanh(rows[:, 28:36])
-        rows[:, 36] *= 0.01
-        rows[:, 37] = rows[:, 37] > -2
-        return rows
 
-    return make
+def minitaur_rows(count: int, seed: int = 0) -> np.ndarray:
+    """`count` packed Minitaur transitions `[count, 66] float32`, plausible values."""
+    rows = np.random.default_rng(seed).normal(size=(count, 66)).astype(np.float32)
+    rows[:, 28:36] = np.tanh(rows[:, 28:36])
+    rows[:, 36] *= 0.01
+    rows[:, 37] = rows[:, 37] > -2
+    return rows

@@ -38,7 +38,7 @@ def test_three_draws_of_a_step_differ_and_steps_differ(small_config, env, random
     for step in (0, 1):
         agent.train_step_counter.assign(step)
         for draw in (0, 1, 2):
-            agent._draw = draw
+            agent._draw.number = draw
             seen.append(agent._noise(tf.constant([4, 8])).numpy().tobytes())
     assert len(set(seen)) == 6
 

@@ -1,0 +1,231 @@
+"""Gradient steps and samples per second with 1, 2 and 4 replicas: `make bench-scaling`.
+
+Each configuration runs in a process of its own, all of them in turn, several times over, so that
+what else the machine does meanwhile meets all of them alike. The batch lies ready in memory:
+sampling and collecting are not in it. On a host without GPUs the replicas are logical devices
+that share one CPU: no device is added, so that this measures the overhead of mirroring, and says
+so in the result.
+"""
+
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+import labkit
+from labkit import plots, runtime
+
+ROOT = Path(__file__).resolve().parent.parent
+NETWORKS = {"the notebook's networks": (256, 256), "ten times wider": (2560, 2560)}
+GLOBAL, PER_REPLICA = "fixed global batch", "fixed batch per replica"
+WORKER_LIMIT_SECONDS = 300
+
+
+class Case(NamedTuple):
+    """What one process measures."""
+
+    network: str
+    layers: tuple[int, ...]
+    replicas: int
+    batch_size: int  # over all replicas
+
+
+def cases(quick: bool) -> list[Case]:
+    """Every configuration once; with one replica both kinds of batch are the same."""
+    networks = {"tiny networks": (16, 16)} if quick else NETWORKS
+    base = 16 if quick else 256
+    found = []
+    for network, layers in networks.items():
+        for replicas in (1, 2) if quick else (1, 2, 4):
+            sizes = sorted({base, base * replicas})
+            found += [Case(network, layers, replicas, size) for size in sizes]
+    return found
+
+
+def measure(case: Case, seconds: float) -> dict[str, Any]:
+    """Gradient steps per second of one configuration, in this process, and on what."""
+    import numpy as np
+    import tensorflow as tf
+    from tf_agents.environments import random_py_environment
+    from tf_agents.specs import array_spec
+
+    from labkit import agent, learn, replay
+
+    one = "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
+    name = one if case.replicas == 1 else f"mirrored:{case.replicas}"
+    strategy = runtime.make_strategy(name, case.batch_size)
+    specs = (array_spec.BoundedArraySpec((n,), np.float32, -1, 1) for n in (28, 8))
+    sizes = {f"{name}_fc_layer_params": case.layers for name in ("actor", "critic_joint")}
+    config = labkit.SACConfig.parse({"batch_size": case.batch_size, **sizes})
+    # The Minitaur's shapes without its physics.
+    made = agent.create_agent(config, random_py_environment.RandomPyEnvironment(*specs), strategy)
+    layout = replay.Layout(28, 8)
+    update = learn.make_update(made, layout, strategy)
+    rows = tf.random.stateless_normal([case.batch_size, layout.width], [0, 0])
+    for _ in range(3):  # the first compiles
+        update(rows)[0].numpy()
+    steps, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds or steps < 3:
+        update(rows)[0].numpy()  # waits for the devices
+        steps += 1
+    rate = steps / (time.perf_counter() - start)
+    return {"steps_per_second": rate, "gpus": _gpu_names(), "steps": steps}
+
+
+def _gpu_names() -> list[str]:
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    return [tf.config.experimental.get_device_details(g).get("device_name", "GPU") for g in gpus]
+
+
+def run_all(quick: bool, repeats: int, seconds: float) -> dict[str, Any]:
+    """Runs every case `repeats` times, in turn, each in a process of its own."""
+    todo = cases(quick)
+    rates: dict[Case, list[float]] = {case: [] for case in todo}
+    found: dict[str, Any] = {}
+    for turn in range(repeats):
+        for case in todo:
+            found = _in_own_process(case, seconds)
+            rates[case].append(found["steps_per_second"])
+            print(
+                f"turn {turn + 1}/{repeats}: {case.network}, {case.replicas} replicas, global "
+                f"batch {case.batch_size}: {rates[case][-1]:.1f} gradient steps/s",
+                flush=True,
+            )
+    return {
+        "command": " ".join(["python -m benchmarks.scaling", *sys.argv[1:]]),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "versions": {"python": platform.python_version(), **_versions()},
+        **_devices(found["gpus"]),
+        "repeats": repeats,
+        "seconds_each": seconds,
+        "cases": [_summary(case, rates[case]) for case in todo],
+    }
+
+
+def _in_own_process(case: Case, seconds: float) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.scaling", "--case", json.dumps([*case])]
+    done = subprocess.run(
+        [*command, "--seconds", str(seconds)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=WORKER_LIMIT_SECONDS,
+    )
+    if done.returncode:
+        raise click.ClickException(f"{case}: {done.stderr.strip()[-1000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _summary(case: Case, rates: list[float]) -> dict[str, Any]:
+    median = statistics.median(rates)
+    return {
+        **case._asdict(),
+        "batch_per_replica": case.batch_size // case.replicas,
+        "steps_per_second": round(median, 2),
+        "samples_per_second": round(median * case.batch_size),
+        "each_steps_per_second": [round(rate, 2) for rate in rates],
+    }
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("tensorflow", "tf-agents")}
+
+
+def _devices(gpus: list[str]) -> dict[str, Any]:
+    if gpus:
+        kinds = ", ".join(f"{gpus.count(kind)} × {kind}" for kind in sorted(set(gpus)))
+        return {"devices": kinds, "gpus": len(gpus), "measured": "scaling over GPUs"}
+    cores = len(os.sched_getaffinity(0))
+    return {
+        "devices": f"logical devices of one CPU with {cores} cores",
+        "gpus": 0,
+        "measured": "the overhead of mirroring, for the replicas share one CPU",
+    }
+
+
+def draw(result: dict[str, Any]) -> Figure:
+    """Samples per second over replicas, one panel for each network, every repeat as a dot."""
+    networks = list(dict.fromkeys(case["network"] for case in result["cases"]))
+    with mpl.rc_context(plots.STYLE):
+        figure = Figure(figsize=(4 * max(2, len(networks)), 4.2), layout="constrained")
+        panels = figure.subplots(1, len(networks), squeeze=False)[0]
+        for axes, network in zip(panels, networks, strict=True):
+            _panel(axes, [case for case in result["cases"] if case["network"] == network])
+            layers = next(c["layers"] for c in result["cases"] if c["network"] == network)
+            axes.set_title(f"{network} {tuple(layers)}")
+        panels[0].set_ylabel("samples per second")
+        figure.suptitle(f"On {result['devices']}: {result['measured']}", fontsize=10)
+        lines, labels = panels[0].get_legend_handles_labels()
+        figure.legend(lines, labels, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _panel(axes, found: list[dict[str, Any]]) -> None:
+    counts = sorted({case["replicas"] for case in found})
+    (one,) = (case for case in found if case["replicas"] == 1)
+    ideal = [n * one["samples_per_second"] for n in counts]
+    axes.plot(counts, ideal, color=plots.GREY, linestyle="--", label="N times one replica")
+    kinds = {
+        GLOBAL: (plots.BLUE, "o", lambda c: c["batch_size"] == one["batch_size"]),
+        PER_REPLICA: (plots.ORANGE, "s", lambda c: c["batch_per_replica"] == one["batch_size"]),
+    }
+    for label, (colour, marker, belongs) in kinds.items():
+        some = sorted(filter(belongs, found), key=lambda case: case["replicas"])
+        x, y = zip(*[(c["replicas"], c["samples_per_second"]) for c in some], strict=True)
+        axes.plot(x, y, color=colour, marker=marker, label=f"{label} of {one['batch_size']}")
+        for case in some:
+            each = [rate * case["batch_size"] for rate in case["each_steps_per_second"]]
+            axes.plot([case["replicas"]] * len(each), each, ".", color=colour, alpha=0.4)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(counts, [str(n) for n in counts])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("replicas")
+    axes.set_ylim(bottom=0)
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Tiny networks, two replicas, once: is it whole?")
+@click.option("--repeats", default=3, show_default=True, help="Processes for each configuration.")
+@click.option("--seconds", default=2.0, show_default=True, help="Time measured in each process.")
+@click.option(
+    *("--out", "out"),
+    type=click.Path(path_type=Path),
+    default=ROOT / "benchmarks" / "results",
+    help="Folder of scaling.json and scaling.png.",
+)
+@click.option("--figure-only", is_flag=True, help="Draws scaling.png anew from scaling.json.")
+@click.option("--case", "case_json", hidden=True, help="Measures one configuration here.")
+def main(quick, repeats, seconds, out, figure_only, case_json) -> None:
+    """Measures what mirroring gains or costs on the devices of this machine."""
+    if case_json:
+        network, layers, replicas, batch_size = json.loads(case_json)
+        with runtime.quiet():
+            found = measure(Case(network, tuple(layers), replicas, batch_size), seconds)
+        print(json.dumps(found))
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "scaling.json"
+    if not figure_only:
+        result = run_all(quick, 1 if quick else repeats, 0.2 if quick else seconds)
+        path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    draw(json.loads(path.read_text())).savefig(path.with_suffix(".png"))
+    print(f"{path} and {path.with_suffix('.png').name}")
+
+
+if __name__ == "__main__":
+    main(prog_name="benchmarks.scaling")

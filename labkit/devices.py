@@ -1,0 +1,96 @@
+"""Strategies beyond one host's CPU and GPUs, and what share a replica has in a batch.
+
+Nothing here imports TensorFlow before it is used.
+"""
+
+import json
+import os
+
+from labkit.config import ParameterError
+
+
+def tpu():
+    """All cores of the TPU of this machine, or of the one that TPU_NAME names.
+
+    Raises:
+        ParameterError: there is none, or it does not answer.
+    """
+    import tensorflow as tf
+
+    local = bool(tf.config.list_physical_devices("TPU"))
+    # Without either, the resolver would ask a cloud's metadata server, and wait for it.
+    if not local and not os.environ.get("TPU_NAME"):
+        raise ParameterError(
+            "strategy = 'tpu' is refused: no TPU is visible to TensorFlow and TPU_NAME is not "
+            "set; allowed here is 'auto', 'cpu', 'gpu' or 'mirrored:N'"
+        )
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local" if local else None)
+        if not local:
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ParameterError(
+            f"strategy = 'tpu' is refused: the TPU does not answer ({reason})"
+        ) from None
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def multi_worker():
+    """One process on each host, all of them running the same program; waits for the others.
+
+    Raises:
+        ParameterError: TF_CONFIG names no such hosts, or TensorFlow has already started.
+    """
+    import tensorflow as tf
+
+    refused = "strategy = 'multi_worker' is refused: "
+    try:
+        told = json.loads(os.environ.get("TF_CONFIG", ""))
+        workers, index = told["cluster"]["worker"], int(told["task"]["index"])
+        sound = set(told["cluster"]) == {"worker"} and told["task"]["type"] == "worker"
+    except (ValueError, KeyError, TypeError):
+        workers, index, sound = [], 0, False
+    if not sound or not 0 <= index < len(workers):
+        raise ParameterError(
+            refused + "allowed is an environment variable TF_CONFIG such as "
+            '{"cluster": {"worker": ["host1:7000", "host2:7000"]}, '
+            '"task": {"type": "worker", "index": 0}}'
+        )
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        if "startup" not in str(error):
+            raise
+        raise ParameterError(
+            refused + "TensorFlow has already started; restart the kernel and make the "
+            "strategy first"
+        ) from None
+
+
+def hosts(strategy) -> tuple[int, int]:
+    """Which of the strategy's hosts this process is, and how many there are: (0, 1) for one."""
+    import tensorflow as tf
+
+    # A TPU has several hosts too, but one process drives them all.
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 0, 1
+    resolver = strategy.cluster_resolver
+    return resolver.task_id, len(resolver.cluster_spec().as_dict()["worker"])
+
+
+def replica_slice(values, parts: int):
+    """This replica's rows `[batch / parts, …]` of `values [batch, …]`.
+
+    Args:
+        values: equal in every replica of a host.
+        parts: among how many replicas the rows are shared; with several hosts each of which
+            holds rows of its own, the replicas of one host.
+    """
+    import tensorflow as tf
+
+    if parts == 1:
+        return values
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return tf.reshape(values, [parts, -1, *values.shape[1:]])[replica % parts]

@@ -1,0 +1,303 @@
+"""Several replicas train as one device would; what cannot be had is refused in one line."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from labkit import agent as agents
+from labkit import checkpoint, environments, learn, replay, runs, runtime
+from labkit.config import ParameterError, SACConfig
+
+HERE = Path(__file__).parent
+MIRRORED = ("mirrored:1", "mirrored:2", "mirrored:4")
+
+
+def start(what, out, **environ):
+    """Starts `replicas.py` in a fresh process."""
+    # What this process was told about devices is no business of the other.
+    clean = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "TPU_NAME")}
+    paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "replicas.py"), what, str(out)],
+        env={**clean, **paths, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(*processes):
+    """Waits for their ends and returns what the first printed; none is left behind."""
+    try:
+        texts = [process.communicate(timeout=250) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (_, errors) in zip(processes, texts, strict=True):
+        assert process.returncode == 0, errors[-3000:]
+    return texts[0][0]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """What 1, 2 and 4 replicas made of the same batches, by strategy; a process each."""
+    folder = tmp_path_factory.mktemp("replicas")
+    finish(*[start("mirrored", folder / name) for name in ("cpu", *MIRRORED)])
+    return {path.stem: dict(np.load(path)) for path in folder.glob("*.npz")}
+
+
+def apart(found, expected):
+    """‖found − expected‖ / ‖expected‖."""
+    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+
+GRADIENTS = [f"gradient of {name}" for name in ("critic", "actor", "alpha")]
+WEIGHTS = ["critic 1", "critic 2", "actor", "target 1", "target 2", "log alpha"]
+
+
+@pytest.mark.parametrize("strategy", MIRRORED)
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_are_those_of_one_device(measured, strategy, name):
+    assert np.linalg.norm(measured["cpu"][name]) > 0
+    assert apart(measured[strategy][name], measured["cpu"][name]) < 1e-5
+
+
+def test_optimizers_keep_their_moments_in_one_order(measured):
+    """TF-Agents lists the critics' variables in another order in each process."""
+    for name in ("critic", "actor", "alpha"):
+        orders = [measured[strategy][f"order of {name}"] for strategy in ("cpu", *MIRRORED)]
+        for order in orders[1:]:
+            assert apart(order, orders[0]) < 1e-5
+
+
+@pytest.mark.parametrize("strategy", MIRRORED)
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_after_ten_steps_of_sgd_are_those_of_one_device(measured, strategy, name):
+    one, first = measured["cpu"], measured["cpu"][f"{name} at first"]
+    # They must have moved for their agreement to say anything.
+    assert apart(one[name], first) > 1e-3
+    assert apart(measured[strategy][name], one[name]) < 1e-5
+    assert apart(measured[strategy][f"{name}, period 2"], one[f"{name}, period 2"]) < 1e-5
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_different_whole_batches_are_something_else(measured, name):
+    """A hundred times the bound at least; the mean of one number, α's, moves least."""
+    assert apart(measured["whole batches"][name], measured["cpu"][name]) > 1e-3
+
+
+@pytest.mark.parametrize("strategy", MIRRORED)
+def test_losses_shown_are_those_of_one_device(measured, strategy):
+    assert measured["cpu"]["losses"].shape == (10, 4)
+    np.testing.assert_allclose(
+        measured[strategy]["losses"], measured["cpu"]["losses"], rtol=1e-4, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("strategy", MIRRORED)
+def test_one_step_counts_once_and_all_copies_stay_equal(measured, strategy):
+    assert measured[strategy]["steps"] == measured["cpu"]["steps"] == 10
+    assert measured[strategy]["copies apart"] == 0
+
+
+@pytest.mark.parametrize("strategy", MIRRORED)
+def test_threads_of_replicas_do_not_take_each_others_noise(measured, strategy):
+    name = "loss with hand-overs"
+    np.testing.assert_allclose(measured[strategy][name], measured["cpu"][name], rtol=1e-4)
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("localhost", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def test_two_hosts_are_one_device(measured, tmp_path):
+    """Each brings half of every global batch; both end with the weights of one device."""
+    workers = [f"localhost:{port}" for port in free_ports(2)]
+    told = [
+        json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
+        for index in (0, 1)
+    ]
+    finish(*[start("host", tmp_path / "out", TF_CONFIG=one) for one in told])
+    for index in (0, 1):
+        found = np.load(tmp_path / f"host {index} of 2.npz")
+        for name in (*GRADIENTS, *WEIGHTS):
+            assert apart(found[name], measured["cpu"][name]) < 1e-5, name
+        np.testing.assert_allclose(found["losses"], measured["cpu"]["losses"], rtol=1e-4, atol=1e-6)
+        assert found["steps"] == 10
+
+
+@pytest.fixture(scope="module")
+def mirrored_run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "mirrored"
+    finish(start("train", path))
+    return path, dict(np.load(path / "agent.npz"))
+
+
+def test_a_mirrored_run_ends_and_learns(mirrored_run):
+    path, found = mirrored_run
+    assert found["replicas"] == 2
+    table = runs.read_metrics(path)
+    assert table.gradient_step.iloc[-1] == 40
+    logged = table[table.critic_loss.notna()]
+    assert np.isfinite(logged[["critic_loss", "actor_loss", "alpha_loss"]].to_numpy()).all()
+    assert (np.diff([np.exp(-4), *logged.alpha]) < 0).all()
+
+
+def test_the_policy_of_a_mirrored_run_acts_the_same_without(mirrored_run):
+    path, found = mirrored_run
+    from tf_agents.trajectories import time_step
+
+    policy = tf.saved_model.load(str(path / "policy"))
+    actions = policy.action(time_step.restart(found["observations"], 16)).action
+    np.testing.assert_allclose(actions, found["actions"], atol=1e-5)
+    assert np.ptp(actions, axis=0).min() > 1e-3  # it looks at what it is given
+
+
+@pytest.mark.parametrize("written_by", ["labkit", "tensorflow"])
+def test_checkpoints_of_a_mirrored_run_restore_without(
+    mirrored_run, small_config, random_rows, written_by
+):
+    path, found = mirrored_run
+    env, one_device = environments.make("MinitaurBulletEnv-v0"), tf.distribute.get_strategy()
+    agent = agents.create_agent(small_config(seed=9), env, one_device)
+    agent._seed = small_config().seed  # of the noise: the weights are to come from the checkpoint
+    update = learn.make_update(agent, replay.Layout(28, 8), one_device)
+    update(tf.zeros([32, 66]))  # Adam's moments are there after the first step
+    variables = agents.state_variables(agent)
+    if written_by == "labkit":
+        saved = checkpoint.latest(path / "checkpoints")
+        checkpoint.assign(variables, checkpoint.load(saved)[0], saved)
+    else:
+        status = tf.train.Checkpoint(agent=agent).read(str(path / "tensorflow"))
+        status.assert_existing_objects_matched()
+    for place, variable in enumerate(variables):
+        np.testing.assert_array_equal(variable.numpy(), found[f"{place:04d}"])
+    assert f"{len(variables):04d}" not in found
+    assert agent.train_step_counter.numpy() == 40
+    losses, weights = update(tf.constant(random_rows(32)))
+    np.testing.assert_allclose(losses, found["next_losses"], rtol=1e-4, atol=1e-6)
+    assert apart(weights, found["next_weights"]) < 1e-5
+
+
+def refusal(name, batch_size=256):
+    with pytest.raises(ParameterError) as caught:
+        runtime.make_strategy(name, batch_size)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """`gpus(n)`: as if this host had n GPUs; returns those whose memory may grow."""
+    growing = []
+
+    def pretend(count):
+        fakes = [f"gpu {i}" for i in range(count)]
+        real = tf.config.list_physical_devices
+        devices = {"GPU": fakes, "TPU": [], "CPU": real("CPU")}
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: devices[kind])
+        monkeypatch.setattr(
+            tf.config.experimental, "set_memory_growth", lambda gpu, on: growing.append((gpu, on))
+        )
+        for name in ("MirroredStrategy", "OneDeviceStrategy"):
+            monkeypatch.setattr(tf.distribute, name, lambda devices: devices)
+        return growing
+
+    return pretend
+
+
+def test_a_batch_that_does_not_divide_names_both(gpus):
+    gpus(0)
+    message = refusal("mirrored:3")
+    assert "batch_size = 256 is refused" in message
+    assert "'mirrored:3'" in message
+    gpus(3)
+    assert "3 replicas" in refusal("auto")
+
+
+@pytest.mark.parametrize("name", ["gpu", "mirrored"])
+def test_without_a_gpu(gpus, name):
+    gpus(0)
+    assert refusal(name).startswith(f"strategy = '{name}' is refused: no GPU is visible")
+    assert runtime.make_strategy("auto", 256) == "/cpu:0"
+
+
+def test_with_gpus(gpus):
+    growing = gpus(2)
+    assert runtime.make_strategy("auto", 256) == ["/gpu:0", "/gpu:1"]
+    assert growing == [("gpu 0", True), ("gpu 1", True)]
+    assert runtime.make_strategy("mirrored", 256) == ["/gpu:0", "/gpu:1"]
+    assert runtime.make_strategy("mirrored:1", 255) == ["/gpu:0"]
+    assert runtime.make_strategy("gpu", 255) == "/gpu:0"
+    assert runtime.make_strategy("cpu", 255) == "/cpu:0"
+    assert "2 GPUs are visible" in refusal("mirrored:4")
+    gpus(1)
+    assert runtime.make_strategy("auto", 255) == "/gpu:0"
+
+
+def test_without_a_tpu(gpus, monkeypatch):
+    gpus(0)
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    assert refusal("tpu").startswith("strategy = 'tpu' is refused: no TPU is visible")
+
+
+def test_a_tpu_that_does_not_answer(gpus, monkeypatch):
+    gpus(0)
+
+    def resolver(name):
+        raise ValueError("no such TPU\nand more")
+
+    monkeypatch.setenv("TPU_NAME", "far-away")
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
+    assert refusal("tpu").endswith("the TPU does not answer (no such TPU)")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        "{",
+        "[]",
+        json.dumps({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}),
+        json.dumps({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"index": 0}}),
+    ],
+)
+def test_several_hosts_without_their_names(monkeypatch, told):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if told is not None:
+        monkeypatch.setenv("TF_CONFIG", told)
+    assert "TF_CONFIG such as" in refusal("multi_worker")
+
+
+def test_after_tensorflow_has_started(tmp_path):
+    printed = finish(start("too_late", tmp_path)).splitlines()
+    assert [line.split(" is refused")[0] for line in printed] == [
+        "strategy = 'mirrored:4'",
+        "strategy = 'mirrored:1'",
+        "strategy = 'multi_worker'",
+    ]
+    assert all("restart the kernel and make the strategy first" in line for line in printed)
+
+
+@pytest.mark.parametrize("name", ["tpu", "mirrored", "mirrored:64"])
+def test_names_that_are_taken(name):
+    assert SACConfig(strategy=name).strategy == name
+
+
+@pytest.mark.parametrize("name", ["mirrored:65", "mirrored:", "tpu:2", "multi_worker", "TPU"])
+def test_names_that_are_not(name):
+    with pytest.raises(ParameterError, match="allowed is 'auto', 'cpu', 'gpu', 'tpu'"):
+        SACConfig(strategy=name)
