@@ -1,7 +1,7 @@
 """Where labkit's time goes: each part alone, and in the loop, where everything overlaps.
 
 This is a process of its own: the probes cost a little, so the throughput is measured without them.
-They wrap the seams of `labkit.training`, listed in `probe`; if one is moved, this must follow, and
+They wrap the seams of `labkit.loop`, listed in `probe`; if one is moved, this must follow, and
 `main` says which one was never passed.
 """
 
@@ -63,7 +63,14 @@ def probe(parts, probes: Probes) -> None:
     result = concurrent.futures.Future.result
     concurrent.futures.Future.result = probes.wrap(WAITING, result)
     make_update, make_dataset = learn.make_update, replay.transition_dataset
-    learn.make_update = lambda *args: probes.wrap(GRADIENT, make_update(*args))
+
+    def timed_update(*args):
+        update = make_update(*args)
+        timed = probes.wrap(GRADIENT, update)
+        timed.get_concrete_function = update.get_concrete_function
+        return timed
+
+    learn.make_update = timed_update
     replay.transition_dataset = lambda *args: _Timed(make_dataset(*args), probes)
 
 
@@ -130,7 +137,7 @@ def main(options) -> dict:
     parts.close()
     unseen = [name for name in (ENGINE, POLICY, WRITING, *LEARNS) if not probes.calls[name]]
     if unseen:
-        raise RuntimeError(f"labkit.training no longer passes through: {', '.join(unseen)}")
+        raise RuntimeError(f"labkit.loop no longer passes through: {', '.join(unseen)}")
     return {
         "alone": one_by_one,
         "in_loop": split(probes, options.iterations, timed["wall_ms"]),

@@ -9,7 +9,7 @@ import attrs
 import labkit
 from benchmarks.stopwatch import Stopwatch, worker
 from labkit import parts as labkit_parts
-from labkit import runs
+from labkit import opening, runs
 
 
 class EnoughError(Exception):
@@ -44,7 +44,7 @@ def configure(warmup: int, iterations: int, initial: int) -> labkit.SACConfig:
 def time_training(
     parts, warmup: int, iterations: int, at_start: Callable[[], None] = lambda: None
 ) -> dict[str, float]:
-    """Trains on ready parts until enough was timed; evaluations before and after are left out.
+    """Trains on ready parts until enough was timed; the evaluation before is not.
 
     Args:
         parts: with a filled table; they are left open and may be used again.
@@ -54,11 +54,9 @@ def time_training(
     """
     config = configure(warmup, iterations, initial=1)
     with tempfile.TemporaryDirectory() as folder:
-        base = runs.Run.create(runs.claim(folder), config)
+        base = opening.open_run(folder, config)
         stopwatch = Stopwatch(warmup, iterations, at_start)
         run = TimedRun(path=base.path, config=config, stopwatch=stopwatch)
-        # A run that has a row already is not evaluated before it begins.
-        runs.Run.log(run, gradient_step=0)
         with contextlib.suppress(EnoughError):
             labkit.train(config, run=run, parts=parts)
     return stopwatch.result()

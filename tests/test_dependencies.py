@@ -162,7 +162,10 @@ def unmet(name: str, versions: dict[str, str]) -> list[str]:
 
 
 def test_what_is_installed_is_what_is_locked():
-    installed = {canonicalize_name(d.name): d.version for d in metadata.distributions()}
+    installed: dict[str, str] = {}
+    for found in metadata.distributions():
+        # The first one counts: pkg_resources adds copies of setuptools' own at the end of the path.
+        installed.setdefault(canonicalize_name(found.name), found.version)
     wrong = {
         name: (version, installed.get(name))
         for name, version in applicable().items()
