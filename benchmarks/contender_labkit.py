@@ -8,8 +8,8 @@ import attrs
 
 import labkit
 from benchmarks.stopwatch import Stopwatch, worker
-from labkit import parts as labkit_parts
 from labkit import opening, runs
+from labkit import parts as labkit_parts
 
 
 class EnoughError(Exception):
