@@ -114,7 +114,7 @@ def _integer(default: int, low: int, high: int, unit: str):
     return _field(
         default,
         lambda value: _in_range(value, low, high, above=False, whole=True),
-        f"a whole number from {low:,} to {high:,} ({unit})".replace(",", " "),
+        f"a whole number from {low:,} to {high:,}".replace(",", " ") + f" ({unit})",
         unit,
     )
 
