@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run test check lab bench-scaling lock clean
+.PHONY: help setup run test check bench bench-scaling lab lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -25,6 +25,9 @@ check: setup ## format, lint, types, tests
 	@$(PY) -m mypy --no-error-summary
 	@$(PY) -m pytest $(ARGS)
 
+bench: setup ## measure throughput beside peers, about eight minutes (ARGS=--quick: one)
+	@$(PY) -m benchmarks.throughput $(ARGS)
+
 lab: setup ## open JupyterLab in notebooks/
 	@cd notebooks && PATH="$(CURDIR)/.venv/bin:$$PATH" ../$(PY) -m jupyterlab $(ARGS)
 
@@ -34,7 +37,7 @@ bench-scaling: setup ## gradient steps/s with 1, 2 and 4 replicas: benchmarks/re
 lock: ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade for newer versions)
 	@scripts/lock.sh $(ARGS)
 
-clean: ## remove .venv and caches; runs are kept
-	@rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage
+clean: ## remove virtual environments and caches; runs are kept
+	@rm -rf .venv .venv-sb3 build *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 	@find . -name .ipynb_checkpoints -prune -exec rm -rf {} +

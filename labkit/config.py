@@ -80,6 +80,18 @@ def _in_range(value: object, low: float, high: float, above: bool, whole: bool):
     return number if inside else None
 
 
+def whole(name: str, value: object, low: int, high: int, unit: str) -> int:
+    """A notebook's parameter as a whole number; papermill passes `1e4` as `10000.0`.
+
+    Raises:
+        ParameterError: it is none, or out of range.
+    """
+    number = _in_range(value, low, high, above=False, whole=True)
+    if number is None:
+        raise refuse(name, value, f"a whole number from {low} to {high} ({unit})")
+    return int(number)
+
+
 def _field(default, convert, allowed: str, unit: str, optional: bool = False):
     """An attrs field whose converter checks, and whose errors name the field."""
 

@@ -20,7 +20,7 @@ def prepare() -> None:
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # TF-Agents 0.19 is written for Keras 2
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    # NumPy evaluates one observation at a time: a second thread only waits, and TensorFlow's with it.
+    # NumPy evaluates one observation at a time: a second thread would only get in the way.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # CartPole draws without a display
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")

@@ -10,8 +10,9 @@ from pathlib import Path
 import attrs
 import click
 import imageio.v3 as imageio
-import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 import numpy as np
+
+import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 from labkit import film, plots, runs
 from labkit.config import SACConfig
 from labkit.evaluation import Evaluation
@@ -40,16 +41,17 @@ def page(run_dir: Path, metrics) -> str:
     default = attrs.asdict(SACConfig())
     changed = {k: v for k, v in attrs.asdict(config).items() if v != default[k]}
     arguments = "".join(f" -p {name} {value!r}" for name, value in changed.items())
+    command = f" ARGS='{arguments.strip()}'" if arguments else ""
     last = metrics.dropna(subset="eval_return").iloc[-1]
     final = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
     versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     return f"""# {config.env_name}, seed {config.seed}, {config.num_iterations:,} gradient steps
 
-    make run{f" ARGS='{arguments.strip()}'" if arguments else ""}
+    make run{command}
     .venv/bin/python scripts/track_run.py <the run directory> <this directory>
 
 - Final evaluation, greedy: {final}.
-- Returns of its episodes: {np.min(final.returns):+.2f} at worst, {np.max(final.returns):+.2f} at best.
+- Its worst episode: {np.min(final.returns):+.2f}; its best: {np.max(final.returns):+.2f}.
 - Training took {last.wall_seconds / 60:.0f} minutes, evaluations included.
 - {versions}.
 

@@ -1,0 +1,77 @@
+"""labkit's local executor, `labkit.train`, as notebook 03 calls it: the defaults."""
+
+import contextlib
+import tempfile
+from collections.abc import Callable
+
+import attrs
+
+import labkit
+from benchmarks.stopwatch import Stopwatch, worker
+from labkit import opening, runs
+from labkit import parts as labkit_parts
+
+
+class EnoughError(Exception):
+    """Enough iterations were timed."""
+
+
+@attrs.define
+class TimedRun(runs.Run):
+    """A run that looks at the clock with each row of metrics and ends when that is enough."""
+
+    stopwatch: Stopwatch | None = None
+
+    def log(self, **values: float) -> None:
+        """Writes the row, as ever; then ticks."""
+        super().log(**values)
+        if self.stopwatch.tick(int(values["gradient_step"])):
+            raise EnoughError
+
+
+def configure(warmup: int, iterations: int, initial: int) -> labkit.SACConfig:
+    """Notebook 03's defaults; a row at the end of the warm-up and of the timed iterations."""
+    return labkit.SACConfig(
+        num_iterations=warmup + iterations + 1,
+        initial_collect_steps=initial,
+        log_interval=warmup,
+        eval_interval=0,
+        interim_eval_episodes=1,
+        policy_save_interval=0,
+    )
+
+
+def time_training(
+    parts, warmup: int, iterations: int, at_start: Callable[[], None] = lambda: None
+) -> dict[str, float]:
+    """Trains on ready parts until enough was timed; the evaluation before is not.
+
+    Args:
+        parts: with a filled table; they are left open and may be used again.
+        warmup: iterations that are not counted.
+        iterations: a multiple of `warmup`.
+        at_start: called when the counting starts.
+    """
+    config = configure(warmup, iterations, initial=1)
+    with tempfile.TemporaryDirectory() as folder:
+        base = opening.open_run(folder, config)
+        stopwatch = Stopwatch(warmup, iterations, at_start)
+        run = TimedRun(path=base.path, config=config, stopwatch=stopwatch)
+        with contextlib.suppress(EnoughError):
+            labkit.train(config, run=run, parts=parts)
+    return stopwatch.result()
+
+
+def main(options) -> dict[str, float]:
+    """Times the loop."""
+    config = configure(options.warmup, options.iterations, options.initial)
+    parts = labkit_parts.build(config)
+    labkit_parts.collect_initially(config, parts)
+    try:
+        return time_training(parts, options.warmup, options.iterations)
+    finally:
+        parts.close()
+
+
+if __name__ == "__main__":
+    worker(main)

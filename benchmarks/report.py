@@ -1,0 +1,199 @@
+"""What the benchmark prints and draws, from its results alone: nothing here measures."""
+
+import statistics
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from labkit.plots import BLUE, GREY, ORANGE, STYLE
+
+AIMS = {"published": 2.0, "sb3": 1.4, "sb3_1": 1.4}  # labkit's rate over theirs
+GROWTH_AIM, MEMORY_AIM_MIB = 0.9, 4096
+
+
+def medians(contenders: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """For each contender that ran: the median of every number over its repeats."""
+    return {
+        key: {
+            name: statistics.median(repeat[name] for repeat in entry["repeats"])
+            for name in entry["repeats"][0]
+        }
+        for key, entry in contenders.items()
+        if entry.get("repeats")
+    }
+
+
+def text(results: dict[str, Any]) -> str:
+    """All tables as Markdown, which reads well in a terminal, too."""
+    parts = [_throughput(results)]
+    if "breakdown" in results and "floor" in results:
+        parts.append(_breakdown(results))
+    if "growth" in results:
+        parts.append(_growth(results["growth"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _throughput(results: dict[str, Any]) -> str:
+    typical = medians(results["contenders"])
+    ours = typical["labkit"]["rate"]
+    header = ("", "iterations/s", "lowest to highest", "labkit is", "CPU ms each", "peak MiB")
+    rows = []
+    for key, entry in results["contenders"].items():
+        if key not in typical:
+            rows.append((entry["label"], "skipped: " + entry["skipped"], "", "", "", ""))
+            continue
+        it, rates = typical[key], [repeat["rate"] for repeat in entry["repeats"]]
+        aim = f" (aim {AIMS[key]:.1f})" if key in AIMS else ""
+        times = "" if key == "labkit" else f"{ours / it['rate']:.2f} ×{aim}"
+        rows.append(
+            (
+                entry["label"],
+                f"{it['rate']:.1f}",
+                f"{min(rates):.1f} to {max(rates):.1f}",
+                times,
+                f"{it['cpu_ms']:.1f}",
+                f"{it['peak_mib']:.0f}",
+            )
+        )
+    if "floor" in results:
+        floor = results["floor"]
+        rows.append(
+            (
+                "computed floor",
+                f"{1e3 / floor['floor_ms']:.0f}",
+                "",
+                "",
+                f"{floor['physics_ms'] + floor['arithmetic_ms']:.1f}",
+                "",
+            )
+        )
+    return _table(header, rows)
+
+
+def _breakdown(results: dict[str, Any]) -> str:
+    loop, alone = results["breakdown"]["in_loop"], results["breakdown"]["alone"]
+    floor = results["floor"]
+    least = {"physics engine": floor["physics_ms"], "gradient step": floor["arithmetic_ms"]}
+    rows = [
+        (
+            name,
+            f"{ms:.2f}",
+            f"{alone[name]:.2f}" if name in alone else "",
+            f"{least[name]:.2f}" if name in least else "",
+        )
+        for name, ms in loop.items()
+    ]
+    rows.append(("environment in all", "", f"{alone['environment']:.2f}", ""))
+    rate = floor["flops_per_second"] / 1e9
+    return (
+        _table(("milliseconds of one iteration", "in the loop", "alone", "floor"), rows)
+        + "\n\nSampling and gradient step are another thread's, meanwhile. "
+        f"Floor: {floor['physics_ms']:.2f} ms of physics and\n"
+        f"{floor['flops'] / 1e6:.0f} MFLOP at {rate:.0f} GFLOP/s a core, "
+        f"overlapped without loss on {floor['cores']} cores: {floor['floor_ms']:.2f} ms."
+    )
+
+
+def _growth(growth: dict[str, Any]) -> str:
+    rows = [
+        (
+            f"{size:,}".replace(",", " "),
+            f"{rate:.1f}",
+            f"{rate / growth['rate'][0]:.2f}",
+            f"{mib:.0f}",
+        )
+        for size, rate, mib in zip(
+            growth["sizes"], growth["rate"], growth["resident_mib"], strict=True
+        )
+    ]
+    header = ("stored transitions", "iterations/s", "of the smallest's", "resident MiB")
+    return (
+        _table(header, rows)
+        + f"\n\nAim: at least {GROWTH_AIM} of the smallest's speed, below {MEMORY_AIM_MIB} MiB. "
+        f"{growth['bytes_per_transition']:.0f} bytes a transition;\nits numbers alone are "
+        f"{growth['raw_bytes']} bytes."
+    )
+
+
+def _table(header, rows) -> str:
+    lines = [header, *rows]
+    # A reason for being skipped runs on to the right instead of widening its column.
+    widths = [
+        max(len(line[i]) for line in lines if not line[i].startswith("skipped"))
+        for i in range(len(header))
+    ]
+    cells = [
+        [cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines
+    ]
+    cells.insert(1, ["-" * width for width in widths])
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def figure(results: dict[str, Any]) -> Figure:
+    """Bars of iterations per second with each repeat as a dot; the time of one iteration; growth.
+
+    Returns:
+        The figure with one panel for each of the three that was measured.
+    """
+    panels = [_draw_rates]
+    if "breakdown" in results and "floor" in results:
+        panels.append(_draw_breakdown)
+    if "growth" in results:
+        panels.append(_draw_growth)
+    with mpl.rc_context(STYLE):
+        drawn = Figure(figsize=(8, 2.9 * len(panels)), layout="constrained")
+        for draw, axes in zip(
+            panels, drawn.subplots(len(panels), squeeze=False)[:, 0], strict=True
+        ):
+            draw(axes, results)
+    return drawn
+
+
+def _draw_rates(axes: Axes, results: dict[str, Any]) -> None:
+    typical = medians(results["contenders"])
+    for place, (key, it) in enumerate(typical.items()):
+        entry = results["contenders"][key]
+        ours = key in ("labkit", "ray")
+        bar = axes.barh(entry["label"], it["rate"], color=BLUE if ours else GREY, height=0.6)
+        axes.bar_label(bar, fmt="%.0f", padding=6)
+        rates = [repeat["rate"] for repeat in entry["repeats"]]
+        axes.plot(rates, [place] * len(rates), "o", color="black", markersize=3.5)
+    axes.invert_yaxis()
+    axes.set_xlabel("iterations per second: one env step and one gradient step of 256")
+    axes.margins(x=0.12)
+    axes.grid(axis="y", visible=False)
+
+
+def _draw_breakdown(axes: Axes, results: dict[str, Any]) -> None:
+    loop, floor = results["breakdown"]["in_loop"], results["floor"]
+    least = {"physics engine": floor["physics_ms"], "gradient step": floor["arithmetic_ms"]}
+    names = list(loop)
+    bars = axes.barh(
+        names, list(loop.values()), color=BLUE, height=0.6, label="labkit, in the loop"
+    )
+    axes.bar_label(bars, fmt="%.1f", padding=4)
+    marked = [name for name in names if name in least]
+    axes.barh(marked, [least[n] for n in marked], color=ORANGE, height=0.25, label="computed floor")
+    axes.invert_yaxis()
+    axes.set_xlabel("milliseconds of one iteration; sampling and gradient step run meanwhile")
+    axes.margins(x=0.12)
+    axes.legend(loc="upper right")
+    axes.grid(axis="y", visible=False)
+
+
+def _draw_growth(axes: Axes, results: dict[str, Any]) -> None:
+    growth = results["growth"]
+    for size, rates in zip(growth["sizes"], growth["rates"], strict=True):
+        axes.plot([size] * len(rates), rates, "o", color="black", markersize=3.5)
+    axes.plot(growth["sizes"], growth["rate"], color=BLUE, marker="o")
+    for size, mib in zip(growth["sizes"], growth["resident_mib"], strict=True):
+        axes.annotate(f"{mib:.0f} MiB", (size, 0), (0, 6), textcoords="offset points", ha="center")
+    axes.set_xscale("log")
+    axes.set_xticks(growth["sizes"], [f"{size:,}".replace(",", " ") for size in growth["sizes"]])
+    axes.minorticks_off()
+    axes.set_ylim(0, 1.2 * max(max(rates) for rates in growth["rates"]))
+    axes.set_xlabel("stored transitions (under each point: resident memory)")
+    axes.set_ylabel("iterations per second")
+    axes.margins(x=0.12)

@@ -1,0 +1,79 @@
+"""Times a loop from outside; standard library only, so that every virtual environment has it."""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+class Stopwatch:
+    """Wall time, CPU time of all threads, and peak memory of `iterations` after `warmup`.
+
+    Args:
+        warmup: iterations that are not counted: tracing, compiling, first episodes.
+        iterations: iterations that are counted.
+        at_start: called when the counting starts.
+    """
+
+    def __init__(self, warmup: int, iterations: int, at_start: Callable[[], None] = lambda: None):
+        self.warmup, self.iterations, self._at_start = warmup, iterations, at_start
+        self._start: tuple[float, float, int] | None = None
+        self._stop: tuple[float, float, int] | None = None
+
+    def tick(self, done: int) -> bool:
+        """Told how many iterations are done in all; returns whether that is enough."""
+        if self._stop is None:
+            if self._start is None and done >= self.warmup:
+                self._at_start()
+            now = (time.perf_counter(), time.process_time(), done)
+            if self._start is None and done >= self.warmup:
+                self._start = now
+            if done >= self.warmup + self.iterations:
+                self._stop = now
+        return self._stop is not None
+
+    def result(self) -> dict[str, float]:
+        """Iterations per second, wall and CPU milliseconds of one iteration, peak MiB."""
+        if self._start is None or self._stop is None:
+            raise RuntimeError(f"fewer than {self.warmup} + {self.iterations} iterations were run")
+        wall, cpu, count = (b - a for a, b in zip(self._start, self._stop, strict=True))
+        return {
+            "rate": count / wall,
+            "wall_ms": 1e3 * wall / count,
+            "cpu_ms": 1e3 * cpu / count,
+            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+
+
+def resident_mib() -> float:
+    """Memory of this process that is in RAM now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def per_call_ms(call, calls: int, rounds: int = 5) -> float:
+    """Wall milliseconds of one call: the median over `rounds` of `calls` calls each."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        times.append((time.perf_counter() - start) / calls)
+    return 1e3 * statistics.median(times)
+
+
+def worker(main) -> None:
+    """Runs `main(options)` of a process of its own and leaves its result where it is awaited."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
+    parser.add_argument("--warmup", type=int, default=200, help="iterations that are not counted")
+    parser.add_argument("--iterations", type=int, default=1000, help="iterations that are counted")
+    parser.add_argument("--initial", type=int, default=1000, help="random env steps before")
+    parser.add_argument("--threads", type=int, default=0, help="PyTorch's; 0 leaves its default")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[], help="stored transitions")
+    options = parser.parse_args()
+    options.out.write_text(json.dumps(main(options)))

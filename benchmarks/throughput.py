@@ -1,0 +1,110 @@
+"""One run, everything: labkit beside its peers, where its time goes, how it grows.
+
+make bench                    eight minutes on two cores; writes benchmarks/results/
+make bench ARGS=--quick       a minute: does it work? its numbers mean little
+"""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks import contenders, report
+
+RESULTS = contenders.ROOT / "benchmarks" / "results"
+README = contenders.ROOT / "benchmarks" / "README.md"
+FULL = ("--warmup", "200", "--iterations", "1000", "--initial", "1000")
+QUICK = ("--warmup", "20", "--iterations", "40", "--initial", "300")
+GROWTH_FULL = ("--warmup", "100", "--iterations", "400")
+GROWTH_QUICK = ("--warmup", "10", "--iterations", "20", "--sizes", "1000", "4000")
+MARKS = ("<!-- written by make bench: begin -->\n", "<!-- written by make bench: end -->\n")
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="A smoke run, without Stable-Baselines3.")
+@click.option("--without-sb3", is_flag=True, help="Makes no .venv-sb3.")
+@click.option("--repeats", default=3, show_default=True, help="Turns each contender takes.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Where results go.")
+def main(quick: bool, without_sb3: bool, repeats: int, out: Path | None) -> None:
+    """Measures, prints, writes throughput.json and throughput.png."""
+    started = time.monotonic()
+    out = out or (RESULTS / "quick" if quick else RESULTS)
+    results = measure(quick, not (quick or without_sb3), 1 if quick else repeats)
+    results["minutes"] = round((time.monotonic() - started) / 60, 1)
+    write(results, out, into_readme=out == RESULTS)
+    print(
+        f"\n{describe(results)}\n\n{report.text(results)}\n{out}/throughput.json and .png written"
+    )
+
+
+def measure(quick: bool, with_sb3: bool, repeats: int) -> dict[str, Any]:
+    """Everything that is measured, one process after the other."""
+    size = QUICK if quick else FULL
+    results: dict[str, Any] = {"machine": machine(), "settings": list(size), "repeats": repeats}
+    who = contenders.contenders(with_sb3)
+    results["contenders"] = contenders.take_turns(who, repeats, size)
+    print("  floor, breakdown, growth ...", flush=True)
+    results["floor"] = contenders.run("benchmarks.floor")
+    results["breakdown"] = contenders.run("benchmarks.breakdown", size)
+    results["growth"] = contenders.run("benchmarks.growth", GROWTH_QUICK if quick else GROWTH_FULL)
+    return results
+
+
+def write(results: dict[str, Any], out: Path, into_readme: bool) -> None:
+    """JSON, figure, and for a full run the tables in benchmarks/README.md."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "throughput.json").write_text(json.dumps(results, indent=1) + "\n")
+    report.figure(results).savefig(out / "throughput.png", dpi=110)
+    if into_readme:
+        README.write_text(with_results(README.read_text(), results))
+
+
+def with_results(page: str, results: dict[str, Any]) -> str:
+    """The page with its marked part written anew."""
+    begin, end = MARKS
+    head, rest = page.split(begin)
+    _, tail = rest.split(end)
+    return f"{head}{begin}\n{describe(results)}\n\n{report.text(results)}\n{end}{tail}"
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on; the load tells whether others computed there, too."""
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=contenders.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {
+        "cpu": cpu.group(1) if cpu else platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": commit.stdout.strip() or "unknown",
+    }
+
+
+def describe(results: dict[str, Any]) -> str:
+    """One line of where and when."""
+    it = results["machine"]
+    return (
+        f"{it['cpu']}, {it['cores']} cores, {it['memory_gib']} GiB, Python {it['python']}; "
+        f"load before the first measurement {it['load_before']}; {it['date']}, "
+        f"commit {it['commit']}; "
+        f"{results['minutes']} minutes, {results['repeats']} repeats in turn "
+        f"({' '.join(results['settings'])})."
+    )
+
+
+if __name__ == "__main__":
+    main()

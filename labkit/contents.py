@@ -1,0 +1,192 @@
+"""What a Reverb server holds, down to the item and the chunk, as plain data.
+
+Reverb has no call that lists a table, and to sample is to change it. A snapshot lists everything
+and changes nothing: `look` takes one and reads it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import reverb
+import tensorflow as tf
+from reverb.cc import schema_pb2
+from reverb.cc.checkpointing import checkpoint_pb2
+from tensorflow.python.saved_model import nested_structure_coder
+
+from labkit.runtime import quiet
+
+Step = tuple[int, int]  # (episode, index in it), episodes numbered from 0 as items name them
+
+
+@attrs.frozen
+class Chunk:
+    """Consecutive steps of one column: stored once, compressed, however many items refer to it."""
+
+    key: int
+    steps: tuple[Step, ...]
+    shape: tuple[int, ...]  # of one step
+    raw_bytes: int  # before compression
+    stored_bytes: int  # as the server holds it
+
+
+@attrs.frozen
+class Item:
+    """A row of a table: references to steps, and what the selectors go by."""
+
+    key: int
+    priority: float
+    times_sampled: int
+    columns: dict[str, tuple[Step, ...]]
+    chunks_of: dict[str, frozenset[int]]  # the same columns: keys of the chunks that they are in
+
+    @property
+    def chunks(self) -> frozenset[int]:
+        """Keys of all chunks this item keeps alive."""
+        return frozenset().union(*self.chunks_of.values())
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of all columns together, in order."""
+        return tuple(sorted(set().union(*self.columns.values())))
+
+
+@attrs.frozen
+class Table:
+    """One table; `items` in the order of their insertion."""
+
+    name: str
+    max_size: int
+    min_size_to_sample: int
+    inserts: int
+    samples: int
+    deletes: int
+    items: tuple[Item, ...]
+
+
+@attrs.frozen
+class Contents:
+    """Everything on a server at one moment; chunks are shared by its tables."""
+
+    tables: dict[str, Table]
+    chunks: dict[int, Chunk]
+
+    def references(self) -> dict[int, int]:
+        """For each chunk, by how many items of all tables it is referred to."""
+        return dict(Counter(key for item in self.items() for key in item.chunks))
+
+    def items(self) -> Iterator[Item]:
+        """The items of all tables."""
+        for table in self.tables.values():
+            yield from table.items
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of all chunks before compression."""
+        return sum(chunk.raw_bytes for chunk in self.chunks.values())
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all chunks as the server holds them."""
+        return sum(chunk.stored_bytes for chunk in self.chunks.values())
+
+
+def look(client: reverb.Client) -> Contents:
+    """Reads what the server holds; nothing that it counts moves.
+
+    The server writes a snapshot to a disk that this process can read: its own temporary folder,
+    or the one its checkpointer was given, where this snapshot takes the place of the last.
+
+    Raises:
+        FileNotFoundError: the server runs on another machine.
+    """
+    with quiet():
+        path = client.checkpoint()
+    return read(path)
+
+
+def read(path: str) -> Contents:
+    """Reads a snapshot, with or without its server."""
+    tables = _records(path, "tables", checkpoint_pb2.PriorityTableCheckpoint)
+    rows = _records(path, "items", schema_pb2.PrioritizedItem)
+    stored = {chunk.chunk_key: chunk for chunk in _records(path, "chunks", schema_pb2.ChunkData)}
+    rows.sort(key=lambda row: (row.inserted_at.seconds, row.inserted_at.nanos))
+    episodes: dict[int, int] = {}  # Reverb's random 64-bit number → 0, 1, 2 …
+    for row in rows:
+        for part in _slices(row):
+            episode = stored[part.chunk_key].sequence_range.episode_id
+            episodes.setdefault(episode, len(episodes))
+    chunks = {key: _chunk(chunk, episodes) for key, chunk in stored.items()}
+    return Contents({table.table_name: _table(table, rows, chunks) for table in tables}, chunks)
+
+
+def _records(path: str, name: str, kind: Any) -> list[Any]:
+    file = Path(path) / f"{name}.tfrecord"
+    if not file.is_file():
+        raise FileNotFoundError(f"this machine has no Reverb snapshot {path!r}")
+    return [
+        kind.FromString(record)
+        for record in tf.data.TFRecordDataset(str(file), "ZLIB").as_numpy_iterator()
+    ]
+
+
+def _slices(row: Any) -> Iterator[Any]:
+    for column in row.flat_trajectory.columns:
+        yield from column.chunk_slices
+
+
+def _chunk(chunk: Any, episodes: dict[int, int]) -> Chunk:
+    tensor, where = chunk.data.tensors[0], chunk.sequence_range
+    length, *shape = (dim.size for dim in tensor.tensor_shape.dim)
+    # A chunk with gaps (`where.sparse`) tells its first and its last step only.
+    steps = range(where.start, where.start + length)
+    return Chunk(
+        key=chunk.chunk_key,
+        steps=tuple((episodes[where.episode_id], step) for step in steps),
+        shape=tuple(shape),
+        raw_bytes=chunk.data_uncompressed_size,
+        stored_bytes=chunk.data.ByteSize(),
+    )
+
+
+def _table(table: Any, rows: list[Any], chunks: dict[int, Chunk]) -> Table:
+    names: list[str] = []
+    if table.HasField("signature"):
+        signature = nested_structure_coder.decode_proto(table.signature)
+        names = list(_leaves(signature))
+    return Table(
+        name=table.table_name,
+        max_size=table.max_size,
+        min_size_to_sample=table.rate_limiter.min_size_to_sample,
+        inserts=table.rate_limiter.insert_count,
+        samples=table.rate_limiter.sample_count,
+        deletes=table.rate_limiter.delete_count,
+        items=tuple(_item(row, names, chunks) for row in rows if row.table == table.table_name),
+    )
+
+
+def _leaves(signature: Any, above: str = "") -> Iterator[str]:
+    """Names of a nest's leaves, in the order in which Reverb flattens it: `a`, `b/c`, `b/0`."""
+    if isinstance(signature, Mapping):
+        parts = sorted(signature.items())
+    elif isinstance(signature, list | tuple):
+        parts = list(enumerate(signature))
+    else:
+        yield above or "data"
+        return
+    for name, part in parts:
+        yield from _leaves(part, f"{above}/{name}" if above else str(name))
+
+
+def _item(row: Any, names: list[str], chunks: dict[int, Chunk]) -> Item:
+    columns, chunks_of = {}, {}
+    for index, column in enumerate(row.flat_trajectory.columns):
+        name = names[index] if index < len(names) else f"column {index}"
+        steps: list[Step] = []
+        for part in column.chunk_slices:
+            steps += chunks[part.chunk_key].steps[part.offset : part.offset + part.length]
+        columns[name] = tuple(steps)
+        chunks_of[name] = frozenset(part.chunk_key for part in column.chunk_slices)
+    return Item(row.key, row.priority, row.times_sampled, columns, chunks_of)
