@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOK = ROOT / "notebooks" / "02_replay_buffers.ipynb"
 RESULT = re.compile(
     r"seed \d+: mean return \+(?P<mean_return>[\d.]+)(?: ± (?P<deviation>[\d.]+))? over "
-    r"(?P<episodes>\d+) episodes.*; (?P<env_steps>\d+) env steps, "
-    r"(?P<training_seconds>\d+) s of training"
+    r"(?P<episodes>\d+) episodes.*\n(?P<env_steps>\d+) env steps, "
+    r"(?P<training_seconds>\d+) s of training \((?P<cpu_seconds>\d+) s of CPU\)"
 )
 # What the source document has, one at a time; each with seed 0.
 UNDONE = [

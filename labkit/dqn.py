@@ -20,7 +20,7 @@ class DQNConfig:
     """
 
     # Run
-    num_iterations = _integer(2_500, 1, MANY, "rounds of collecting, then training")
+    num_iterations = _integer(2_000, 1, MANY, "rounds of collecting, then training")
     seed = _integer(0, 0, 2**31 - 1, "seed of every generator that labkit owns")
     # Collection and replay
     initial_collect_steps = _integer(1_000, 2, MANY, "env steps of random actions")
@@ -35,8 +35,8 @@ class DQNConfig:
     target_update_period = _integer(1, 1, 1_000_000, "gradient steps")
     td_loss = _text("squared", "squared|huber", "'squared' or 'huber'", "loss of the TD error")
     # Exploration
-    epsilon_end = _real(0.05, 0, 1, "share of random actions, at last")
-    epsilon_decay_steps = _integer(10_000, 1, MANY, "gradient steps")
+    epsilon_end = _real(0.1, 0, 1, "share of random actions, at last")
+    epsilon_decay_steps = _integer(20_000, 1, MANY, "gradient steps")
     # Evaluation and measuring; an interval of 0 means never
     eval_interval = _integer(250, 0, MANY, "iterations")
     interim_eval_episodes = _integer(10, 1, 10_000, "episodes")
