@@ -20,8 +20,10 @@ import papermill
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOK = ROOT / "notebooks" / "02_replay_buffers.ipynb"
 RESULT = re.compile(
-    r"seed \d+: mean return \+(?P<mean_return>[\d.]+)(?: ± (?P<deviation>[\d.]+))? over "
-    r"(?P<episodes>\d+) episodes.*\n(?P<env_steps>\d+) env steps, "
+    r"weights kept: mean return \+(?P<mean_return>[\d.]+)(?: ± (?P<deviation>[\d.]+))? over "
+    r"(?P<episodes>\d+) episodes.*\n"
+    r".*last round: mean return \+(?P<last_return>[\d.]+)(?: ± (?P<last_deviation>[\d.]+))? .*\n"
+    r"(?P<env_steps>\d+) env steps, "
     r"(?P<training_seconds>\d+) s of training \((?P<cpu_seconds>\d+) s of CPU\)"
 )
 # What the source document has, one at a time; each with seed 0.

@@ -38,7 +38,7 @@ class DQNConfig:
     epsilon_end = _real(0.1, 0, 1, "share of random actions, at last")
     epsilon_decay_steps = _integer(20_000, 1, MANY, "gradient steps")
     # Evaluation and measuring; an interval of 0 means never
-    eval_interval = _integer(250, 0, MANY, "iterations")
+    eval_interval = _integer(100, 0, MANY, "iterations")
     interim_eval_episodes = _integer(10, 1, 10_000, "episodes")
     num_eval_episodes = _integer(20, 1, 10_000, "episodes")
     benchmark_seconds = _real(2.0, 0, 600, "seconds for each measurement", above=True)

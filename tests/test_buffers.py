@@ -12,7 +12,7 @@ from tf_agents.replay_buffers import py_uniform_replay_buffer, tf_uniform_replay
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import trajectory
 
-from labkit import buffer_bench, buffer_plots, buffers
+from labkit import buffer_bench, buffer_plots, buffers, runtime
 
 
 def test_counted_steps_have_boundaries_where_episodes_end():
@@ -41,6 +41,18 @@ def test_windows_of_a_ring_cross_episode_ends_but_not_the_head(kind):
     counts = buffers.draw_windows(ring(kind).as_dataset(50, num_steps=2), 1_234)
     assert counts.total() == 1_234
     assert set(counts) == {(k, k + 1) for k in range(3, 8)}  # 3→4 and 7→8 cross
+
+
+@pytest.mark.parametrize("kind", ["tf", "py"])
+def test_same_seed_same_draws(kind):
+    def draws():
+        runtime.seed_everything(5)
+        batches = ring(kind).as_dataset(16, num_steps=2).take(3)
+        return [buffers.data_of(batch).observation.numpy().tolist() for batch in batches]
+
+    first = draws()
+    assert draws() == first
+    assert first[0] != first[1]
 
 
 def test_reverb_windows_stay_within_episodes_and_items_are_counted():
