@@ -1,0 +1,84 @@
+"""Runs the training of notebook 02 over seeds, and with one change undone at a time.
+
+    python benchmarks/cartpole_dqn.py                     # writes results/cartpole_dqn.csv
+    python benchmarks/cartpole_dqn.py --seeds 7 --plain   # one more seed, nothing undone
+
+Each row is a run of the notebook itself, by papermill, up to the cell that is tagged `result`.
+"""
+
+import argparse
+import csv
+import logging
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+import papermill
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOK = ROOT / "notebooks" / "02_replay_buffers.ipynb"
+RESULT = re.compile(
+    r"weights kept: mean return \+(?P<mean_return>[\d.]+)(?: ± (?P<deviation>[\d.]+))? over "
+    r"(?P<episodes>\d+) episodes.*\n"
+    r".*last round: mean return \+(?P<last_return>[\d.]+)(?: ± (?P<last_deviation>[\d.]+))? .*\n"
+    r"(?P<env_steps>\d+) env steps, "
+    r"(?P<training_seconds>\d+) s of training \((?P<cpu_seconds>\d+) s of CPU\)"
+)
+# What the source document has, one at a time; each with seed 0.
+UNDONE = [
+    {"td_loss": "huber"},
+    {"target_update_tau": 1.0},
+    {"replay_buffer_capacity": 1000},
+    {"batch_size": 4},
+    {"gamma": 1.0},
+]
+
+
+def main() -> int:
+    """Runs what is asked for; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--plain", action="store_true", help="leave out the runs with changes")
+    parser.add_argument("--output", type=Path, default=ROOT / "results" / "cartpole_dqn.csv")
+    options = parser.parse_args()
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+    settings: list[dict] = [{"seed": seed} for seed in options.seeds]
+    settings += [] if options.plain else [{"seed": 0, **change} for change in UNDONE]
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    with options.output.open("w", newline="") as file:
+        fields = ["seed", "changed", "value", *RESULT.groupindex]
+        writer = csv.DictWriter(file, fields, lineterminator="\n")
+        writer.writeheader()
+        for setting in settings:
+            row = run(setting)
+            writer.writerow(row)
+            file.flush()
+            print(row, file=sys.stderr)
+    return 0
+
+
+def run(setting: dict) -> dict:
+    """One run of the notebook's training; the CSV's row."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
+    last = next(i for i, tag in enumerate(tags) if "result" in tag)
+    notebook.cells = notebook.cells[: last + 1]
+    with tempfile.TemporaryDirectory() as folder:
+        short, done = Path(folder) / "short.ipynb", Path(folder) / "done.ipynb"
+        nbformat.write(notebook, short)
+        executed = papermill.execute_notebook(
+            str(short), str(done), setting, progress_bar=False, cwd=str(NOTEBOOK.parent)
+        )
+    output = "".join(out.get("text", "") for out in executed.cells[-1].outputs)
+    found = RESULT.search(output)
+    if found is None:
+        raise RuntimeError(f"no result in {output!r}")
+    change = {key: value for key, value in setting.items() if key != "seed"}
+    name, value = next(iter(change.items()), ("", ""))
+    return {"seed": setting["seed"], "changed": name, "value": value, **found.groupdict()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

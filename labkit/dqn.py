@@ -1,0 +1,65 @@
+"""Hyperparameters of notebook 02's DQN, checked as `SACConfig` is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from labkit.config import MANY, _integer, _real, _text, refuse
+
+
+@attrs.frozen(kw_only=True)
+class DQNConfig:
+    """Deep Q-learning on CartPole. Names follow the TF-Agents tutorials where those have one.
+
+    Whole floats (papermill passes `1e3` as `1000.0`) and numbers given as text are taken for
+    what they mean.
+
+    Raises:
+        ParameterError: for the first field that is not allowed, in the order below.
+    """
+
+    # Run
+    num_iterations = _integer(2_000, 1, MANY, "rounds of collecting, then training")
+    seed = _integer(0, 0, 2**31 - 1, "seed of every generator that labkit owns")
+    # Collection and replay
+    initial_collect_steps = _integer(1_000, 2, MANY, "env steps of random actions")
+    collect_steps_per_iteration = _integer(10, 1, 10_000, "env steps")
+    replay_buffer_capacity = _integer(50_000, 2, 100_000_000, "steps")
+    batch_size = _integer(128, 1, 1_000_000, "two-step windows")
+    # Loss and optimizer
+    train_steps_per_iteration = _integer(10, 1, 10_000, "gradient steps")
+    learning_rate = _real(1e-3, 0, 1, "Adam step size", above=True)
+    gamma = _real(0.99, 0, 1, "discount per env step")
+    target_update_tau = _real(0.01, 0, 1, "share of the new weights", above=True)
+    target_update_period = _integer(1, 1, 1_000_000, "gradient steps")
+    td_loss = _text("squared", "squared|huber", "'squared' or 'huber'", "loss of the TD error")
+    # Exploration
+    epsilon_end = _real(0.1, 0, 1, "share of random actions, at last")
+    epsilon_decay_steps = _integer(20_000, 1, MANY, "gradient steps")
+    # Evaluation and measuring; an interval of 0 means never
+    eval_interval = _integer(100, 0, MANY, "iterations")
+    interim_eval_episodes = _integer(10, 1, 10_000, "episodes")
+    num_eval_episodes = _integer(20, 1, 10_000, "episodes")
+    benchmark_seconds = _real(2.0, 0, 600, "seconds for each measurement", above=True)
+
+    def __attrs_post_init__(self):
+        if self.replay_buffer_capacity < self.batch_size:
+            raise refuse(
+                "replay_buffer_capacity",
+                self.replay_buffer_capacity,
+                f"at least batch_size = {self.batch_size} (steps)",
+            )
+
+    @classmethod
+    def from_notebook(cls, namespace: Mapping[str, Any]) -> "DQNConfig":
+        """Checks a notebook's parameters: `DQNConfig.from_notebook(globals())`.
+
+        Args:
+            namespace: name → value; the fields are taken from it, all else is left alone.
+
+        Raises:
+            ParameterError: one line that names the parameter, its value and what is allowed.
+        """
+        names = [field.name for field in attrs.fields(cls)]
+        return cls(**{name: namespace[name] for name in names if name in namespace})
