@@ -15,7 +15,7 @@ import numpy as np
 import labkit
 from benchmarks.contender_labkit import configure, time_training
 from benchmarks.stopwatch import per_call_ms, worker
-from labkit import collect, environments, learn, replay
+from labkit import collect, environments, learn
 from labkit import parts as labkit_parts
 
 ENGINE, ENVIRONMENT, WRAPPERS = "physics engine", "environment's Python", "wrappers"
@@ -58,11 +58,11 @@ def probe(parts, probes: Probes) -> None:
     client.stepSimulation = probes.wrap(ENGINE, client.stepSimulation)
     inner.step, inner.reset = (probes.wrap("raw", f) for f in (inner.step, inner.reset))
     env.step, env.reset = (probes.wrap("env", f) for f in (env.step, env.reset))
-    parts.writer.write = probes.wrap(WRITING, parts.writer.write)
+    parts.replay.write = probes.wrap(WRITING, parts.replay.write)
     collect.ActorPolicy.__call__ = probes.wrap(POLICY, collect.ActorPolicy.__call__)
     result = concurrent.futures.Future.result
     concurrent.futures.Future.result = probes.wrap(WAITING, result)
-    make_update, make_dataset = learn.make_update, replay.transition_dataset
+    make_update, make_dataset = learn.make_update, parts.replay.dataset
 
     def timed_update(*args):
         update = make_update(*args)
@@ -71,7 +71,7 @@ def probe(parts, probes: Probes) -> None:
         return timed
 
     learn.make_update = timed_update
-    replay.transition_dataset = lambda *args: _Timed(make_dataset(*args), probes)
+    parts.replay.dataset = lambda *args: _Timed(make_dataset(*args), probes)
 
 
 class _Timed:
@@ -108,7 +108,7 @@ def alone(parts, config) -> dict[str, float]:
     observation, action = step.observation, policy(step.observation)
     actions = np.random.default_rng(0).uniform(-1, 1, (10**5, len(action))).astype(np.float32)
     choose = iter(actions)
-    batches = iter(replay.transition_dataset(parts.server, config.batch_size))
+    batches = iter(parts.replay.dataset(config.batch_size))
     update = learn.make_update(parts.agent, parts.layout, parts.strategy)
     rows = next(batches)
     for _ in range(20):  # traced, and past the batches that were fetched ahead
@@ -117,7 +117,7 @@ def alone(parts, config) -> dict[str, float]:
         POLICY: per_call_ms(lambda: policy(observation), 200),
         "environment": per_call_ms(lambda: env.step(next(choose)), 100),
         WRITING: per_call_ms(
-            lambda: parts.writer.write(observation, action, 0.0, 1.0, observation), 200
+            lambda: parts.replay.write(observation, action, 0.0, 1.0, observation), 200
         ),
         SAMPLING: per_call_ms(lambda: next(batches), 50),
         GRADIENT: per_call_ms(lambda: update(rows), 50),

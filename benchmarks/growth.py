@@ -11,7 +11,6 @@ import statistics
 import attrs
 import numpy as np
 
-import labkit
 from benchmarks.contender_labkit import configure, time_training
 from benchmarks.stopwatch import resident_mib, worker
 from labkit import parts as labkit_parts
@@ -21,32 +20,23 @@ SIZES = (10_000, 100_000, 1_000_000)
 ROUNDS = 3
 
 
-class Table:
-    """One packed table in a server of its own, and a writer that fills it."""
+class Table(replay.ReverbReplay):
+    """A table that fills itself."""
 
-    def __init__(self, layout: replay.Layout, capacity: int):
-        self.layout, self.size = layout, 0
-        self.server = replay.start_server([replay.packed_table(layout, capacity)])
-        self.writer = replay.TransitionWriter(self.server)
+    held = 0
 
     def grow(self, size: int) -> None:
         """Writes made-up transitions until the table holds `size`."""
         observations, actions = self.layout.observation, self.layout.action
-        generator = np.random.default_rng(self.size)
-        while self.size < size:
-            count = min(10_000, size - self.size)
+        generator = np.random.default_rng(self.held)
+        while self.held < size:
+            count = min(10_000, size - self.held)
             seen = generator.normal(size=(count + 1, observations)).astype(np.float32)
             done = np.tanh(generator.normal(size=(count, actions)).astype(np.float32))
             for t in range(count):
-                self.writer.write(seen[t], done[t], 0.01, 1.0, seen[t + 1])
-            self.size += count
-        self.writer.flush()
-
-    def close(self) -> None:
-        """Stops writer and server."""
-        self.writer.close()
-        with labkit.quiet():
-            self.server.stop()
+                self.write(seen[t], done[t], 0.01, 1.0, seen[t + 1])
+            self.held += count
+        self.flush()
 
 
 def main(options) -> dict:
@@ -72,7 +62,7 @@ def main(options) -> dict:
 
 
 def _rate(parts, table: Table, options) -> float:
-    placed = attrs.evolve(parts, server=table.server, writer=table.writer)
+    placed = attrs.evolve(parts, replay=table)
     return time_training(placed, options.warmup, options.iterations)["rate"]
 
 

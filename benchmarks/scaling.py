@@ -60,7 +60,8 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     from tf_agents.environments import random_py_environment
     from tf_agents.specs import array_spec
 
-    from labkit import agent, learn, replay
+    from labkit import agent, learn
+    from labkit.rows import Layout
 
     one = "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
     name = one if case.replicas == 1 else f"mirrored:{case.replicas}"
@@ -70,7 +71,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     config = labkit.SACConfig.parse({"batch_size": case.batch_size, **sizes})
     # The Minitaur's shapes without its physics.
     made = agent.create_agent(config, random_py_environment.RandomPyEnvironment(*specs), strategy)
-    layout = replay.Layout(28, 8)
+    layout = Layout(28, 8)
     update = learn.make_update(made, layout, strategy)
     rows = tf.random.stateless_normal([case.batch_size, layout.width], [0, 0])
     for _ in range(3):  # the first compiles

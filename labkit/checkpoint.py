@@ -2,7 +2,7 @@
 
     checkpoints/000012000/agent.npz     networks, targets, α, Adam's moments, the step counter
     checkpoints/000012000/state.json    counters, random generators, how much of metrics.csv counts
-    checkpoints/000012000/replay/       Reverb's snapshot: items, order, priorities, counters
+    checkpoints/000012000/replay/       the replay table: items, order, priorities, counters
 
 The three belong together: they are written under another name and take their own in one rename,
 so that a crash at any moment leaves the checkpoint before. NPZ is read without pickle, JSON holds
@@ -16,14 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import reverb
 
 from labkit.config import ParameterError
-from labkit.runtime import quiet
 
 FORMAT = 1
 KEPT = 2
-SNAPSHOT_SECONDS = 600
 
 
 class StorageError(RuntimeError):
@@ -35,7 +32,7 @@ def save(
     step: int,
     arrays: list[np.ndarray],
     state: dict[str, Any],
-    server: reverb.Server,
+    replay: Any,
 ) -> Path:
     """Writes one checkpoint, then forgets all but the newest `KEPT`.
 
@@ -44,7 +41,7 @@ def save(
         step: gradient steps done; names the checkpoint.
         arrays: the agent's variables, in the order of `agent.state_variables`.
         state: numbers and text for `state.json`.
-        server: its packed table is snapshot; writers must have been flushed.
+        replay: the replay table, `replay.ReverbReplay` or `uniform.UniformReplay`.
 
     Returns:
         The checkpoint's directory.
@@ -58,11 +55,9 @@ def save(
         partial.mkdir(parents=True)
         np.savez(partial / "agent.npz", **{f"{i:04d}": array for i, array in enumerate(arrays)})
         (partial / "state.json").write_text(json.dumps({"format": FORMAT, "step": step, **state}))
-        with quiet():
-            snapshot = reverb.Client(f"localhost:{server.port}").checkpoint()
-        shutil.move(snapshot, partial / "replay")
-        for name in ("agent.npz", "state.json", "replay/items.tfrecord", "replay/chunks.tfrecord"):
-            _flush_to_disk(partial / name)
+        replay.save(partial / "replay")
+        for file in partial.rglob("*"):
+            _flush_to_disk(file)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
         _flush_to_disk(folder)
@@ -105,7 +100,7 @@ def load(checkpoint: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
     Raises:
         ParameterError: a file is missing, truncated or of another format; names the file.
     """
-    for name in ("state.json", "agent.npz", "replay/DONE"):
+    for name in ("state.json", "agent.npz", "replay"):
         if not (checkpoint / name).exists():
             raise ParameterError(f"{checkpoint / name} is missing: this checkpoint cannot be used")
     try:

@@ -87,7 +87,7 @@ class Collector:
     Args:
         env: a TF-Agents `PyEnvironment`; a new episode is begun at the first step.
         policy: maps an observation `[obs]` to an action `[act]`.
-        write: takes `(obs_tm1, a_tm1, r_t, discount_t, obs_t)`, such as `TransitionWriter.write`.
+        write: takes `(obs_tm1, a_tm1, r_t, discount_t, obs_t)`, such as `ReverbReplay.write`.
         new_episode: is called before each episode.
     """
 

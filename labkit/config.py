@@ -181,8 +181,10 @@ class SACConfig:
     initial_collect_steps = _integer(10_000, 1, MANY, "env steps")
     collect_steps_per_iteration = _integer(1, 1, 10_000, "env steps per gradient step")
     greedy_share = _real(None, 0, 1, "share of episodes collected without noise", optional=True)
+    replay = _text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'", "name")
     replay_buffer_capacity = _integer(1_000_000, 1, 100_000_000, "transitions")
     batch_size = _integer(256, 1, 1_000_000, "transitions, over all replicas")
+    steps_per_call = _integer(10, 1, 1_000, "gradient steps taken at once, while as many are acted")
     # Loss and optimizers
     critic_learning_rate = _real(3e-4, 0, 1, "Adam step size", above=True)
     actor_learning_rate = _real(3e-4, 0, 1, "Adam step size", above=True)

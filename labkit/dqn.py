@@ -1,11 +1,23 @@
 """Hyperparameters of notebook 02's DQN, checked as `SACConfig` is."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
+import pandas as pd
 
 from labkit.config import MANY, _integer, _real, _text, refuse
+
+# Of the table that `benchmarks/cartpole_dqn.py` writes: what a reader sees, and its column.
+COLUMNS = [
+    ("kept", "mean_return"),
+    ("±", "deviation"),
+    ("last round", "last_return"),
+    ("± ", "last_deviation"),
+    ("training, s", "training_seconds"),
+    ("of CPU, s", "cpu_seconds"),
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -63,3 +75,18 @@ class DQNConfig:
         """
         names = [field.name for field in attrs.fields(cls)]
         return cls(**{name: namespace[name] for name in names if name in namespace})
+
+
+def read_seed_runs(path: Path) -> pd.DataFrame:
+    """The table that `benchmarks/cartpole_dqn.py` wrote, in a reader's words and units.
+
+    `kept` and `last round` are mean returns of the final greedy episodes with the best weights seen
+    and with the last ones, each with its standard deviation behind it.
+    """
+    table = pd.read_csv(path, dtype={"changed": str, "value": str}, keep_default_na=False)
+    back = (table.changed + " " + table.value).str.strip().rename("taken back")
+    numbers = table[[name for _, name in COLUMNS]].astype(float)
+    words = numbers.set_axis([label for label, _ in COLUMNS], axis=1)
+    return pd.concat(
+        [back.where(back != "", "nothing").rename("taken back"), table.seed, words], axis=1
+    )

@@ -1,12 +1,15 @@
-"""One gradient step, compiled, on whatever devices the strategy names."""
+"""Gradient steps, compiled, on whatever devices the strategy names."""
+
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from labkit import devices, replay
+from labkit import devices
 from labkit.agent import SeededSacAgent
+from labkit.rows import Layout, unpack
 
 
-def make_update(agent: SeededSacAgent, layout: replay.Layout, strategy):
+def make_update(agent: SeededSacAgent, layout: Layout, strategy):
     """Compiles one gradient step: rows `[batch, width] float32` → losses and actor weights.
 
     Every replica takes its share of the one global batch, so that N replicas train on what one
@@ -22,7 +25,7 @@ def make_update(agent: SeededSacAgent, layout: replay.Layout, strategy):
 
     def share(rows):
         local = devices.replica_slice(rows, here)
-        extra = agent.train(replay.unpack(local, layout)).extra
+        extra = agent.train(unpack(local, layout)).extra
         return tf.stack([extra.critic_loss, extra.actor_loss, extra.alpha_loss])
 
     @tf.function(autograph=False)
@@ -34,6 +37,41 @@ def make_update(agent: SeededSacAgent, layout: replay.Layout, strategy):
         return tf.concat([losses, [agent._log_alpha.read_value()]], 0), flat_weights(agent)
 
     return update
+
+
+def make_steps(
+    agent, update: Callable, batches: Iterator[tf.Tensor]
+) -> tuple[Callable, tf.Variable]:
+    """Compiles several gradient steps into one call, each on the next batch.
+
+    Entering TensorFlow and leaving it costs about a fifth of a step of the Minitaur's networks.
+
+    Args:
+        agent: the agent that `update` trains.
+        update: from `make_update`, compiled before: a loop cannot make the optimizers' variables.
+        batches: an iterator over a `tf.data.Dataset` of rows `[batch, width] float32`.
+
+    Returns:
+        A function of a number of steps (int32) that returns the sum of their losses, with the last
+        log α, and the newest weights; both as `update` gives them. And a variable that counts
+        the steps that a call began, for one that fails.
+    """
+    begun = tf.Variable(0, trainable=False)
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])
+    def steps(count):
+        def step(done, summed, log_alpha, weights):
+            with tf.control_dependencies([begun.assign(done + 1)]):
+                losses, weights = update(next(batches))
+            return done + 1, summed + losses[:3], losses[3], weights
+
+        begin = (0, tf.zeros([3]), tf.zeros([]), flat_weights(agent))
+        _, summed, log_alpha, weights = tf.while_loop(
+            lambda done, *_: done < count, step, begin, parallel_iterations=1
+        )
+        return tf.concat([summed, [log_alpha]], 0), weights
+
+    return steps, begun
 
 
 def flat_weights(agent) -> tf.Tensor:

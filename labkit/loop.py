@@ -1,16 +1,14 @@
 """The training loop: its iterations, what is due after each, and how it stops and goes on."""
 
 import contextlib
-import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from labkit import checkpoint, environments, learn, replay, runs, runtime
+from labkit import checkpoint, environments, learn, rows, runs, runtime
 from labkit.agent import state_variables
 from labkit.collect import ActorPolicy, Collector
 from labkit.config import SACConfig
@@ -37,11 +35,11 @@ class Loop:
         self.folder = run.path / "checkpoints"
         self.update = learn.make_update(parts.agent, parts.layout, parts.strategy)
         # Compiled now: Adam's moments come into being, and a checkpoint may fill them.
-        rows = tf.TensorSpec([config.batch_size, parts.layout.width], tf.float32)
-        self.update.get_concrete_function(rows)
+        batch = tf.TensorSpec([config.batch_size, parts.layout.width], tf.float32)
+        self.update.get_concrete_function(batch)
         self.policy = ActorPolicy(parts.agent, config.seed + NOISE_SEED, config.greedy_share)
         self.collector = Collector(
-            parts.collect_env, self.policy, self.write, self.policy.new_episode
+            parts.collect_env, self.policy, parts.replay.write, self.policy.new_episode
         )
         self.greedy = ActorPolicy(parts.agent)
         self.step, self.first_env_step, spent = 0, parts.env_steps, 0.0
@@ -53,13 +51,10 @@ class Loop:
             run.forget_metrics_after(None)
         self.recorder = Recorder(run, parts.agent, lambda: self.env_step, spent)
         self.saved_at, self.saved_seconds = -1, self.recorder.seconds()
-        with runtime.quiet():  # Reverb's sampler says hello with its first batch
-            batches = iter(replay.transition_dataset(parts.server, config.batch_size))
-            self.batches = itertools.chain([self.first_of(batches)], batches)
-
-    def write(self, *transition: Any) -> None:
-        """Stores one transition, wherever the table is after a resume."""
-        self.parts.writer.write(*transition)
+        batches = iter(parts.replay.dataset(config.batch_size))
+        with runtime.quiet(), self.stall_named():  # Reverb's sampler says hello with its first
+            next(batches)
+        self.steps, self.begun = learn.make_steps(parts.agent, self.update, batches)
 
     @property
     def env_step(self) -> int:
@@ -95,15 +90,16 @@ class Loop:
             print(f"stopped at gradient step {self.step} of {total}; run this again to go on")
 
     def iterate(self, pool: ThreadPoolExecutor, stop: StopRequest) -> None:
-        """Env steps and one gradient step side by side, then whatever is due."""
+        """Env steps and gradient steps side by side, equally many, then whatever is due."""
         config = self.config
-        pending = pool.submit(self.gradient_step)
-        self.collector.run(config.collect_steps_per_iteration)
+        count = self.until_due()
+        pending = pool.submit(self.gradient_steps, count)
+        self.collector.run(count * config.collect_steps_per_iteration)
         losses, weights = pending.result()
         self.policy.set_weights(weights)
-        self.step += 1
+        self.step += count
         self.loss_sum += losses
-        self.loss_count += 1
+        self.loss_count += count
         if self.due(config.log_interval) or self.step == config.num_iterations:
             alpha = float(np.exp(losses[3]))
             means = self.loss_sum[:3] / self.loss_count
@@ -117,33 +113,48 @@ class Loop:
         if self.due(config.checkpoint_interval) or 0 < config.checkpoint_seconds <= waited:
             self.save_checkpoint()
 
+    def until_due(self) -> int:
+        """How many steps to take at once: no further than the next that something is due after."""
+        config = self.config
+        intervals = (
+            config.log_interval,
+            config.policy_save_interval,
+            config.eval_interval,
+            config.checkpoint_interval,
+        )
+        due = [interval - self.step % interval for interval in intervals if interval]
+        return min(config.steps_per_call, config.num_iterations - self.step, *due)
+
     def due(self, interval: int) -> bool:
         """Whether this step is a multiple of an interval; 0 is never."""
         return interval > 0 and self.step % interval == 0
 
-    def gradient_step(self) -> tuple[np.ndarray, np.ndarray]:
-        """One batch, one update: `[critic, actor, alpha loss, log α]` and the actor's weights."""
+    def gradient_steps(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """So many updates: `[critic, actor, alpha loss]` summed, log α, and the actor's weights."""
         try:
-            losses, weights = self.update(self.first_of(self.batches))
+            with self.stall_named():
+                losses, weights = self.steps(count)
         except tf.errors.InvalidArgumentError as error:
             if "inf or nan" not in str(error):
                 raise
             what = next(name for name in ("Critic", "Actor", "Alpha") if name in str(error))
             good = checkpoint.latest(self.folder)
+            step = self.step + int(self.begun)
             raise DivergedError(
-                f"{what.lower()} loss is infinite or not a number at gradient step "
-                f"{self.step + 1}; last good checkpoint: {good or 'none yet'}"
+                f"{what.lower()} loss is infinite or not a number at gradient step {step}; "
+                f"last good checkpoint: {good or 'none yet'}"
             ) from None
         return losses.numpy(), weights.numpy()
 
-    def first_of(self, batches: Iterator[tf.Tensor]) -> tf.Tensor:
-        """The next batch, or the named error after Reverb's time limit."""
+    @contextlib.contextmanager
+    def stall_named(self) -> Iterator[None]:
+        """Names what Reverb's time limit means."""
         try:
-            return next(batches)
-        except (StopIteration, tf.errors.DeadlineExceededError):
-            raise replay.StalledError(
-                f"table {replay.TABLE!r} gave no batch of {self.config.batch_size} within "
-                f"{replay.SAMPLE_TIMEOUT_SECONDS} s: is its Reverb server still running?"
+            yield
+        except (StopIteration, tf.errors.OutOfRangeError, tf.errors.DeadlineExceededError):
+            raise rows.StalledError(
+                f"the replay table gave no batch of {self.config.batch_size} transitions within "
+                f"{rows.SAMPLE_TIMEOUT_SECONDS} s: is its server still running?"
             ) from None
 
     def evaluate(self, stop: StopRequest, final: bool = False) -> None:
@@ -166,7 +177,6 @@ class Loop:
     def save_checkpoint(self) -> None:
         """Writes agent, replay table, generators and counters together; see `checkpoint`."""
         parts = self.parts
-        parts.writer.flush()
         state = {
             "env_steps_before": self.first_env_step,
             "seconds": self.recorder.seconds(),
@@ -179,7 +189,7 @@ class Loop:
             "environment": environments.isolated(parts.collect_env).get_state(),
         }
         arrays = [variable.numpy() for variable in state_variables(parts.agent)]
-        checkpoint.save(self.folder, self.step, arrays, state, parts.server)
+        checkpoint.save(self.folder, self.step, arrays, state, parts.replay)
         self.saved_at, self.saved_seconds = self.step, self.recorder.seconds()
 
     def restore(self, saved: Path) -> float:
@@ -187,8 +197,7 @@ class Loop:
         parts, config = self.parts, self.config
         arrays, state = checkpoint.load(saved)
         checkpoint.assign(state_variables(parts.agent), arrays, saved)
-        table = replay.packed_table(parts.layout, config.replay_buffer_capacity)
-        parts.replace_server([table], self.folder / "reverb", saved / "replay")
+        parts.replay.restore(saved / "replay")
         self.run.forget_metrics_after(state["metrics_bytes"])
         self.step, self.first_env_step = state["step"], state["env_steps_before"]
         *loss_sum, self.loss_count = state["losses"]

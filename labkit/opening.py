@@ -1,6 +1,7 @@
 """Which directory a run may use: a new one, or an unfinished run of the same configuration."""
 
 import fcntl
+import importlib.util
 import itertools
 import os
 import re
@@ -28,10 +29,12 @@ def locate(run_dir: str | os.PathLike, config: SACConfig, resume: str = "auto") 
 
     Raises:
         ParameterError: the directory cannot be written, is damaged, or holds a run that is
-            finished or of another configuration.
+            finished or of another configuration; Reverb is asked for and not installed.
     """
     if resume not in ("auto", "never"):
         raise refuse("resume", resume, "'auto' or 'never'")
+    if config.replay == "reverb" and importlib.util.find_spec("reverb") is None:
+        raise refuse("replay", config.replay, "'tf_uniform' here, for Reverb is not installed")
     try:
         path = Path(run_dir).expanduser() if str(run_dir) else _next_number(Path("runs"))
         if resume == "never":

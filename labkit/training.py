@@ -19,9 +19,9 @@ def train(
 ) -> runs.Run:
     """Trains SAC as configured and leaves the results in the run directory.
 
-    Each iteration takes env steps and one gradient step at the same time, the latter in a
-    thread: TensorFlow computes while the physics runs. The gradient step samples what was
-    stored before the iteration began, and its weights act from the next iteration on.
+    Env steps and gradient steps are taken at the same time, the latter in a thread, so that
+    TensorFlow computes while the physics runs, `config.steps_per_call` iterations at once: the
+    weights that act are up to twice as many gradient steps old.
 
     A run directory that holds a checkpoint is gone on with: networks, optimizers, replay table,
     generators, metrics. The physics is not saved: a resumed run begins a new episode. Ctrl-C, the

@@ -86,10 +86,11 @@ def weights(agent) -> dict[str, np.ndarray]:
 
 def learn_on(strategy, share=slice(None)) -> dict[str, np.ndarray]:
     """Gradients of one step, targets of a longer period, weights and losses of ten steps."""
-    from labkit import learn, replay
+    from labkit import learn
+    from labkit.rows import Layout
 
     agent = make_agent(strategy, momentum=0.9, period=2)
-    update = learn.make_update(agent, replay.Layout(28, 8), strategy)
+    update = learn.make_update(agent, Layout(28, 8), strategy)
     update(batches()[0][share])
     found = gradients(agent)
     for rows in batches()[1:3]:
@@ -98,7 +99,7 @@ def learn_on(strategy, share=slice(None)) -> dict[str, np.ndarray]:
 
     agent = make_agent(strategy, momentum=0.0, period=1)
     found |= {f"{name} at first": value for name, value in weights(agent).items()}
-    update = learn.make_update(agent, replay.Layout(28, 8), strategy)
+    update = learn.make_update(agent, Layout(28, 8), strategy)
     losses = [update(rows[share])[0].numpy() for rows in batches()]
     copies = [strategy.experimental_local_results(v) for v in agent.variables]
     apart = sum(np.any(one.numpy() != all_[0].numpy()) for all_ in copies for one in all_)
@@ -110,7 +111,7 @@ def whole_batches(strategy) -> dict[str, np.ndarray]:
     """The gradients where each replica is given another whole batch, as by TF-Agents' Learner."""
     import tensorflow as tf
 
-    from labkit import replay
+    from labkit.rows import Layout, unpack
 
     agent = make_agent(strategy, momentum=0.9, period=1)
     given = strategy.experimental_distribute_values_from_function(
@@ -119,7 +120,7 @@ def whole_batches(strategy) -> dict[str, np.ndarray]:
 
     @tf.function(autograph=False)
     def step(rows):
-        strategy.run(lambda own: agent.train(replay.unpack(own, replay.Layout(28, 8))), (rows,))
+        strategy.run(lambda own: agent.train(unpack(own, Layout(28, 8))), (rows,))
 
     step(given)
     return gradients(agent)
@@ -129,7 +130,8 @@ def loss_with_hand_overs(strategy) -> np.ndarray:
     """The loss of one batch where the threads of the replicas hand over before each draw."""
     import tensorflow as tf
 
-    from labkit import devices, replay
+    from labkit import devices
+    from labkit.rows import Layout, unpack
 
     agent = make_agent(strategy, momentum=0.0, period=1)
     draw = agent._noise
@@ -145,7 +147,7 @@ def loss_with_hand_overs(strategy) -> np.ndarray:
     def loss():
         def of_share():
             own = devices.replica_slice(rows, replicas)
-            return tf.stack(agent.loss(replay.unpack(own, replay.Layout(28, 8))).extra)
+            return tf.stack(agent.loss(unpack(own, Layout(28, 8))).extra)
 
         return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(of_share), axis=None)
 

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.trajectories import time_step
+from tf_agents.trajectories import time_step, trajectory
 
 from labkit import agent as agents
-from labkit import environments, learn, replay, runtime
+from labkit import environments, learn, runtime
 from labkit.collect import ActorPolicy
 from labkit.config import ParameterError
+from labkit.rows import Layout, unpack
 
-LAYOUT = replay.Layout(28, 8)
+LAYOUT = Layout(28, 8)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def make_agent(config, env):
 
 def test_log_probability_is_that_of_the_distribution(small_config, env, random_rows):
     agent = make_agent(small_config(), env)
-    steps = replay.unpack(tf.constant(random_rows(64)), LAYOUT).time_step
+    steps = unpack(tf.constant(random_rows(64)), LAYOUT).time_step
     actions, log_pi = agent._actions_and_log_probs(steps)
     distribution = agent.policy.distribution(steps, ()).action
     np.testing.assert_allclose(log_pi, distribution.log_prob(actions), rtol=1e-4, atol=1e-4)
@@ -82,10 +83,61 @@ def test_update_is_the_agents_own_train_step(small_config, env, random_rows):
     rows = tf.constant(random_rows(32))
     ours, theirs = make_agent(small_config(), env), make_agent(small_config(), env)
     losses, weights = learn.make_update(ours, LAYOUT, tf.distribute.get_strategy())(rows)
-    info = theirs.train(replay.unpack(rows, LAYOUT))
+    info = theirs.train(unpack(rows, LAYOUT))
     np.testing.assert_allclose(losses[0], info.extra.critic_loss, rtol=1e-5)
     np.testing.assert_allclose(losses[1], info.extra.actor_loss, rtol=1e-5)
     np.testing.assert_allclose(weights, learn.flat_weights(theirs), rtol=1e-4, atol=1e-6)
+
+
+def test_fast_and_plain_steps_agree_for_100_steps(small_config, env, random_rows):
+    """Plain: TF-Agents' `train` on two-step trajectories. Fast: packed rows, compiled, in a loop.
+
+    Before each step the plain agent takes the fast one's state, so that no error adds up.
+    """
+    fast, plain = make_agent(small_config(), env), make_agent(small_config(), env)
+    batches = [random_rows(32, seed) for seed in range(100)]
+    update = learn.make_update(fast, LAYOUT, tf.distribute.get_strategy())
+    update.get_concrete_function(tf.constant(batches[0]))
+    dataset = iter(tf.data.Dataset.from_tensor_slices(np.array(batches)))
+    steps, _ = learn.make_steps(fast, update, dataset)
+    train = tf.function(plain.train, autograph=False)
+    train.get_concrete_function(windows(batches[0]))
+    for batch in batches:
+        for ours, theirs in zip(*map(agents.state_variables, (fast, plain)), strict=True):
+            theirs.assign(ours)
+        before = learn.flat_weights(fast).numpy()
+        losses, weights = steps(1)
+        extra = train(windows(batch)).extra
+        expected = [extra.critic_loss, extra.actor_loss, extra.alpha_loss]
+        np.testing.assert_allclose(losses[:3], expected, rtol=1e-5)
+        difference = np.abs(weights - learn.flat_weights(plain)).max()
+        assert difference <= 1e-5 * np.abs(weights).max()
+        assert np.abs(weights - before).max() > 10 * difference, "it moved more than it differs"
+
+
+def windows(rows):
+    """Rows as the trajectories `[batch, 2, …]` that TF-Agents' own table would hold."""
+    observations = np.stack([rows[:, :28], rows[:, 38:]], axis=1)
+    twice = [np.repeat(part[:, None], 2, axis=1) for part in (rows[:, 28:36], *rows[:, 36:38].T)]
+    mid = np.ones((len(rows), 2), np.int32)
+    parts = trajectory.Trajectory(mid, observations, twice[0], (), mid, *twice[1:])
+    return tf.nest.map_structure(tf.constant, parts)
+
+
+def test_several_steps_in_a_call_are_those_steps_one_by_one(small_config, env, random_rows):
+    """Bit for bit; the losses are summed, log α is the last one."""
+    batches = np.array([random_rows(32, seed) for seed in range(7)])
+    one, many = make_agent(small_config(), env), make_agent(small_config(), env)
+    update = learn.make_update(one, LAYOUT, tf.distribute.get_strategy())
+    found = [update(tf.constant(batch)) for batch in batches]
+    update = learn.make_update(many, LAYOUT, tf.distribute.get_strategy())
+    update.get_concrete_function(tf.constant(batches[0]))
+    steps, begun = learn.make_steps(many, update, iter(tf.data.Dataset.from_tensor_slices(batches)))
+    losses = [steps(3), steps(4)]
+    assert int(begun) == 4
+    np.testing.assert_array_equal(losses[1][1], found[-1][1])
+    np.testing.assert_allclose(losses[0][0][:3], sum(f[0][:3] for f in found[:3]), rtol=1e-6)
+    np.testing.assert_array_equal(losses[1][0][3], found[-1][0][3])
 
 
 def test_discount_decides_whether_the_future_counts(small_config, env, random_rows):
@@ -99,7 +151,7 @@ def test_discount_decides_whether_the_future_counts(small_config, env, random_ro
         for net in (agent._critic_network_1, agent._critic_network_2)
     ]
     expected = 0.5 * np.mean((20 * reward - q[0]) ** 2 + (20 * reward - q[1]) ** 2)
-    info = agent.loss(replay.unpack(tf.constant(rows), LAYOUT))
+    info = agent.loss(unpack(tf.constant(rows), LAYOUT))
     np.testing.assert_allclose(info.extra.critic_loss, expected, rtol=1e-5)
 
 

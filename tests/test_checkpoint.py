@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,37 +15,36 @@ import tensorflow as tf
 
 import labkit
 from labkit import agent as agents
-from labkit import checkpoint, environments, learn, parts, replay, runs, runtime
+from labkit import checkpoint, environments, learn, replay, rows, runs, runtime, uniform
 from labkit.config import ParameterError
 
-LAYOUT = replay.Layout(2, 1)
+LAYOUT = rows.Layout(2, 1)
 
 
-@pytest.fixture
-def server(tmp_path):
-    server = replay.start_server([replay.packed_table(LAYOUT, 100)], tmp_path / "reverb")
-    writer = replay.TransitionWriter(server)
+@pytest.fixture(params=[replay.ReverbReplay, uniform.UniformReplay])
+def table(tmp_path, request):
+    table = request.param(LAYOUT, 100, tmp_path / "reverb")
     for t in range(30):
-        writer.write([t, t], [t], t, 1, [t, t])
-    writer.close()
-    yield server
-    server.stop()
+        table.write([t, t], [t], t, 1, [t, t])
+    table.flush()
+    yield table
+    table.close()
 
 
-def rows(server, distinct):
+def held(table, distinct):
     seen = set()
     for _ in range(30):
-        seen |= {tuple(row) for row in replay.sample_rows(server, 64).tolist()}
+        seen |= {tuple(row) for row in table.sample(64).tolist()}
         if len(seen) >= distinct:
             break
     return seen
 
 
-def test_what_is_saved_is_loaded_and_only_two_are_kept(server, tmp_path):
+def test_what_is_saved_is_loaded_and_only_two_are_kept(table, tmp_path):
     folder = tmp_path / "checkpoints"
     arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.array(7, np.int64)]
     for step in (5, 10, 15):
-        checkpoint.save(folder, step, arrays, {"note": step}, server)
+        checkpoint.save(folder, step, arrays, {"note": step}, table)
     assert checkpoint.steps(folder) == [10, 15]
     loaded, state = checkpoint.load(checkpoint.latest(folder))
     assert state["note"] == state["step"] == 15
@@ -53,22 +53,32 @@ def test_what_is_saved_is_loaded_and_only_two_are_kept(server, tmp_path):
     assert checkpoint.size_bytes(folder) > 1_000
 
 
-def test_the_table_comes_back_item_by_item(server, tmp_path):
-    saved = checkpoint.save(tmp_path / "checkpoints", 1, [], {}, server)
-    table = [replay.packed_table(LAYOUT, 100)]
-    again = replay.start_server(table, tmp_path / "reverb2", saved / "replay")
-    assert rows(again, 30) == rows(server, 30)
-    writer = replay.TransitionWriter(again)
+def test_the_table_comes_back_item_by_item(table, tmp_path):
+    saved = checkpoint.save(tmp_path / "checkpoints", 1, [], {}, table)
+    again = type(table)(LAYOUT, 100, tmp_path / "reverb2")
+    again.restore(saved / "replay")
+    assert again.size() == 30
+    assert held(again, 30) == held(table, 30)
     for t in range(90):  # the oldest still go first, by the order of the first life
-        writer.write([1000 + t, 0], [0], 0, 1, [0, 0])
-    writer.close()
-    assert {row[0] for row in rows(again, 100) if row[0] < 1000} == set(map(float, range(20, 30)))
-    again.stop()
+        again.write([1000 + t, 0], [0], 0, 1, [0, 0])
+    again.flush()
+    assert {row[0] for row in held(again, 100) if row[0] < 1000} == set(map(float, range(20, 30)))
+    again.close()
+
+
+def test_a_damaged_table_is_named(table, tmp_path):
+    saved = checkpoint.save(tmp_path / "c", 1, [], {}, table)
+    file = saved / "replay" / ("DONE" if isinstance(table, replay.ReverbReplay) else "rows.npz")
+    file.unlink()
+    with pytest.raises(ParameterError, match=file.name) as error:
+        table.restore(saved / "replay")
+    assert "\n" not in str(error.value)
+    assert len(held(table, 30)) == 30  # what was there is still there
 
 
 @pytest.mark.parametrize("damage", ["truncate", "state", "missing", "format", "replay"])
-def test_a_damaged_checkpoint_is_named(server, tmp_path, damage):
-    saved = checkpoint.save(tmp_path / "c", 1, [np.ones(1000, np.float32)], {}, server)
+def test_a_damaged_checkpoint_is_named(table, tmp_path, damage):
+    saved = checkpoint.save(tmp_path / "c", 1, [np.ones(1000, np.float32)], {}, table)
     if damage == "truncate":
         with (saved / "agent.npz").open("r+b") as file:
             file.truncate(900)
@@ -79,26 +89,24 @@ def test_a_damaged_checkpoint_is_named(server, tmp_path, damage):
     elif damage == "format":
         (saved / "state.json").write_text('{"format": 2}')
     else:
-        (saved / "replay" / "DONE").unlink()
-    with pytest.raises(
-        ParameterError, match=r"000000001/(agent\.npz|state\.json|replay/DONE)"
-    ) as e:
+        shutil.rmtree(saved / "replay")
+    with pytest.raises(ParameterError, match=r"000000001/(agent\.npz|state\.json|replay)") as e:
         checkpoint.load(saved)
     assert "\n" not in str(e.value)
 
 
-def test_a_pickle_in_disguise_is_not_opened(server, tmp_path):
-    saved = checkpoint.save(tmp_path / "c", 1, [], {}, server)
+def test_a_pickle_in_disguise_is_not_opened(table, tmp_path):
+    saved = checkpoint.save(tmp_path / "c", 1, [], {}, table)
     np.savez(saved / "agent.npz", **{"0000": np.array([{"a": 1}], dtype=object)})
     with pytest.raises(ParameterError, match=r"agent\.npz is damaged"):
         checkpoint.load(saved)
 
 
-def test_a_folder_that_vanished_is_named_and_says_what_is_safe(server, tmp_path):
+def test_a_folder_that_vanished_is_named_and_says_what_is_safe(table, tmp_path):
     folder = tmp_path / "file" / "checkpoints"
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(checkpoint.StorageError, match=r"gradient step 3 .*; none was written"):
-        checkpoint.save(folder, 3, [], {}, server)
+        checkpoint.save(folder, 3, [], {}, table)
 
 
 def test_other_networks_are_refused(tmp_path):
@@ -112,7 +120,7 @@ def test_losses_after_a_resume_are_those_of_an_unbroken_run(small_config, random
     """The next 100 losses on the same batches, bit for bit."""
     env = environments.make("MinitaurBulletEnv-v0", seed=0)
     batches = [tf.constant(random_rows(32, seed)) for seed in range(130)]
-    layout = parts.layout_of(env)
+    layout = rows.layout_of(env)
 
     def fresh(seed):
         runtime.seed_everything(seed)

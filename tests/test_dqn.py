@@ -6,6 +6,7 @@ import sys
 import attrs
 import pytest
 
+from labkit import dqn
 from labkit.config import ParameterError
 from labkit.dqn import DQNConfig
 
@@ -60,3 +61,17 @@ def test_checking_loads_no_tensorflow():
         "assert 'tensorflow' not in sys.modules and 'reverb' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_tracked_runs_are_read_in_a_reader_s_words(tmp_path):
+    (tmp_path / "runs.csv").write_text(
+        "seed,changed,value,mean_return,deviation,episodes,last_return,last_deviation,env_steps,"
+        "training_seconds,cpu_seconds\n3,,,199.5,2.5,20,150.0,30.0,21000,40,38\n"
+        "0,td_loss,huber,9.9,1.0,20,9.4,0.8,21000,41,39\n"
+    )
+    table = dqn.read_seed_runs(tmp_path / "runs.csv")
+    assert table["taken back"].tolist() == ["nothing", "td_loss huber"]
+    assert table["seed"].tolist() == [3, 0]
+    assert table["kept"].tolist() == [199.5, 9.9]
+    assert table["last round"].tolist() == [150.0, 9.4]
+    assert table["training, s"].tolist() == [40, 41]

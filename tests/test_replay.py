@@ -1,51 +1,51 @@
 """What is written is what is sampled, and no transition is made up between two episodes."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-import reverb
 import tensorflow as tf
+from tf_agents.replay_buffers.tf_uniform_replay_buffer import TFUniformReplayBuffer
 from tf_agents.trajectories import time_step, trajectory
 
-from labkit import replay
+from labkit import replay, rows, uniform
 
-LAYOUT = replay.Layout(observation=2, action=1)
+LAYOUT = rows.Layout(observation=2, action=1)
 FIRST, MID, LAST = (int(x) for x in (0, 1, 2))
 
 
-@pytest.fixture
-def server():
-    server = replay.start_server([replay.packed_table(LAYOUT, 100)])
-    yield server
-    server.stop()
+@pytest.fixture(params=[replay.ReverbReplay, uniform.UniformReplay])
+def table(request):
+    table = request.param(LAYOUT, 100)
+    yield table
+    table.close()
+    table.close()  # twice does no harm
 
 
-def stored(server, count):
+def stored(table, count):
     """Every row in the table: drawn until all `count` were seen."""
     seen = set()
     for _ in range(20):
-        seen |= {tuple(row) for row in replay.sample_rows(server, 64).tolist()}
+        seen |= {tuple(row) for row in table.sample(64).tolist()}
         if len(seen) == count:
             break
     return sorted(seen)
 
 
-def test_what_is_written_is_sampled(server):
-    writer = replay.TransitionWriter(server)
+def test_what_is_written_is_sampled(table):
     expected = [[t, t, 10 + t, 0.5 * t, t % 2, t + 1, t + 1] for t in range(7)]
     for t in range(7):
-        writer.write([t, t], [10 + t], 0.5 * t, t % 2, [t + 1, t + 1])
-    writer.flush()
-    assert stored(server, 7) == sorted(tuple(map(float, row)) for row in expected)
-    writer.close()
+        table.write([t, t], [10 + t], 0.5 * t, t % 2, [t + 1, t + 1])
+    table.flush()
+    assert table.size() == 7
+    assert stored(table, 7) == sorted(tuple(map(float, row)) for row in expected)
 
 
-def test_oldest_goes_first(server):
-    writer = replay.TransitionWriter(server)
+def test_oldest_goes_first(table):
     for t in range(130):
-        writer.write([t, 0], [0], 0, 1, [t, 1])
-    writer.flush()
-    assert {row[0] for row in stored(server, 100)} == set(map(float, range(30, 130)))
-    writer.close()
+        table.write([t, 0], [0], 0, 1, [t, 1])
+    table.flush()
+    assert {row[0] for row in stored(table, 100)} == set(map(float, range(30, 130)))
 
 
 def step(t, kind, following, discount=1.0):
@@ -60,50 +60,70 @@ def step(t, kind, following, discount=1.0):
     )
 
 
-def test_observer_pairs_neighbours_and_skips_what_never_happened(server):
-    writer = replay.TransitionWriter(server)
-    for told in [
-        step(0, FIRST, MID),
-        step(1, MID, LAST, discount=0.0),
-        step(2, LAST, FIRST),  # the boundary: its observation ends the episode
-        step(3, FIRST, MID),
-        step(4, MID, MID),  # this driver stops here …
-        step(20, FIRST, MID),  # … and another one begins anew: 4 → 20 never happened
-        step(21, MID, MID),
-    ]:
-        writer(told)
-    writer.flush()
-    pairs = [(row[0], row[-1], row[4]) for row in stored(server, 4)]  # from, to, discount
-    assert pairs == [(0, 1, 1), (1, 2, 0), (3, 4, 1), (20, 21, 1)]
-    writer.close()
+TOLD = [
+    step(0, FIRST, MID),
+    step(1, MID, LAST, discount=0.0),
+    step(2, LAST, FIRST),  # the boundary: its observation ends the episode
+    step(3, FIRST, MID),
+    step(4, MID, MID),  # this driver stops here …
+    step(20, FIRST, MID),  # … and another one begins anew: 4 → 20 never happened
+    step(21, MID, MID),
+]
+HAPPENED = [(0, 1, 1), (1, 2, 0), (3, 4, 1), (20, 21, 1)]  # from, to, discount
+
+
+def test_observer_pairs_neighbours_and_skips_what_never_happened(table):
+    observer = rows.PairingObserver(table.write)
+    for told in TOLD:
+        observer(told)
+    table.flush()
+    assert [(row[0], row[-1], row[4]) for row in stored(table, 4)] == HAPPENED
+
+
+def test_windows_of_a_step_buffer_skip_what_never_happened():
+    spec = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), TOLD[0])
+    buffer = TFUniformReplayBuffer(spec, batch_size=1, max_length=100)
+    observer = uniform.StepObserver(buffer)
+    for told in TOLD:
+        observer(told)
+    drawn = set()
+    for steps, _ in uniform.windows(buffer, 16).take(30):
+        one, two = steps.observation[:, 0, 0], steps.observation[:, 1, 0]
+        drawn |= set(zip(one.numpy(), two.numpy(), steps.discount[:, 0].numpy(), strict=True))
+    assert sorted(drawn) == HAPPENED
 
 
 def test_unpack_shapes_and_values():
-    rows = np.arange(21, dtype=np.float32).reshape(3, 7)
-    transition = replay.unpack(tf.constant(rows), LAYOUT)
-    np.testing.assert_array_equal(transition.time_step.observation, rows[:, :2])
-    np.testing.assert_array_equal(transition.action_step.action, rows[:, 2:3])
-    np.testing.assert_array_equal(transition.next_time_step.reward, rows[:, 3])
-    np.testing.assert_array_equal(transition.next_time_step.discount, rows[:, 4])
-    np.testing.assert_array_equal(transition.next_time_step.observation, rows[:, 5:])
+    given = np.arange(21, dtype=np.float32).reshape(3, 7)
+    transition = rows.unpack(tf.constant(given), LAYOUT)
+    np.testing.assert_array_equal(transition.time_step.observation, given[:, :2])
+    np.testing.assert_array_equal(transition.action_step.action, given[:, 2:3])
+    np.testing.assert_array_equal(transition.next_time_step.reward, given[:, 3])
+    np.testing.assert_array_equal(transition.next_time_step.discount, given[:, 4])
+    np.testing.assert_array_equal(transition.next_time_step.observation, given[:, 5:])
     assert np.all(transition.next_time_step.step_type == time_step.StepType.MID)
 
 
-def test_closing_loses_nothing(server):
-    for _ in range(5):
-        writer = replay.TransitionWriter(server)
-        for t in range(10):
-            writer.write([t, 0], [0], 0, 1, [t, 1])
-        writer.close()
-    assert server_size(server) == 50
+def test_a_full_writer_waits_for_the_server():
+    table = replay.ReverbReplay(LAYOUT, 100)
+    for t in range(10 * replay.UNCONFIRMED):
+        table.write([t, 0], [0], 0, 1, [t, 1])
+    table.flush()
+    assert table.size() == 100
+    table.close()
 
 
-def server_size(server):
-    client = reverb.Client(f"localhost:{server.port}")
-    return client.server_info()[replay.TABLE].current_size
-
-
-def test_an_empty_table_does_not_hang(server, monkeypatch):
+def test_an_empty_table_does_not_hang(monkeypatch):
     monkeypatch.setattr(replay, "SAMPLE_TIMEOUT_SECONDS", 1)
+    table = replay.ReverbReplay(LAYOUT, 100)
     with pytest.raises((tf.errors.DeadlineExceededError, ValueError)):
-        replay.sample_rows(server, 4)
+        table.sample(4)
+    table.close()
+
+
+def test_a_server_s_temporary_folder_goes_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    table = replay.ReverbReplay(LAYOUT, 100)
+    assert len(list(tmp_path.glob("labkit-reverb-*"))) == 1
+    table.close()
+    assert list(Path(tmp_path).glob("labkit-reverb-*")) == []

@@ -13,8 +13,9 @@ import pytest
 import tensorflow as tf
 
 from labkit import agent as agents
-from labkit import checkpoint, environments, learn, replay, runs, runtime
+from labkit import checkpoint, environments, learn, runs, runtime
 from labkit.config import ParameterError, SACConfig
+from labkit.rows import Layout
 
 HERE = Path(__file__).parent
 MIRRORED = ("mirrored:1", "mirrored:2", "mirrored:4")
@@ -173,7 +174,7 @@ def test_checkpoints_of_a_mirrored_run_restore_without(
     env, one_device = environments.make("MinitaurBulletEnv-v0"), tf.distribute.get_strategy()
     agent = agents.create_agent(small_config(seed=9), env, one_device)
     agent._seed = small_config().seed  # of the noise: the weights are to come from the checkpoint
-    update = learn.make_update(agent, replay.Layout(28, 8), one_device)
+    update = learn.make_update(agent, Layout(28, 8), one_device)
     update(tf.zeros([32, 66]))  # Adam's moments are there after the first step
     variables = agents.state_variables(agent)
     if written_by == "labkit":

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import gym
 import numpy as np
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tf_agents.trajectories import time_step
 
 import labkit
+from labkit import agent as agents
 from labkit import environments, loop, opening, parts, runs
 from labkit.collect import ActorPolicy, Collector, random_policy
 from labkit.evaluation import evaluate
@@ -162,3 +164,71 @@ def test_the_policy_that_collects_is_the_newest(small_config, tmp_path):
     assert made.env_steps == 303
     made.close()
     made.close()  # twice is harmless
+
+
+WITHOUT_REVERB = """
+import os, signal, sys
+sys.path[:0] = sys.argv[2:]
+import gym, numpy as np
+import labkit, conftest
+from labkit import opening, parts
+
+class Counter(gym.Env):
+    observation_space = gym.spaces.Box(-1e6, 1e6, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    steps = 0
+
+    def reset(self):
+        return np.array([self.steps], np.float32)
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 310:
+            os.kill(os.getpid(), signal.SIGINT)
+        return np.array([self.steps], np.float32), 0.0, self.steps % 50 == 0, {}
+
+config = labkit.SACConfig(**conftest.SMALL, env_name="Counter", replay="tf_uniform")
+run = opening.open_run(sys.argv[1], config)
+labkit.train(config, run, make_env=Counter)
+made = parts.build(config, Counter)
+labkit.train(config, run, made)
+assert made.replay.size() == 320, made.replay.size()
+rows = made.replay.sample(1000)
+assert (rows[:, -1] - rows[:, 0] == 1).all(), "a row joins two episodes"
+assert (rows[:, 3] == 0).any()
+assert "reverb" not in sys.modules
+try:
+    labkit.train(labkit.SACConfig(**conftest.SMALL, env_name="Counter"), make_env=Counter)
+except labkit.ParameterError as error:
+    print(error)
+"""
+
+
+def test_training_and_resuming_without_reverb(tmp_path):
+    """Where Reverb has no wheels, TF-Agents' own buffer takes its place."""
+    (tmp_path / "reverb").mkdir()
+    (tmp_path / "reverb" / "__init__.py").write_text("raise ImportError('no wheel here')\n")
+    folders = [str(tmp_path), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", WITHOUT_REVERB, str(tmp_path / "run"), *folders]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "stopped at gradient step 10 of 20" in done.stdout
+    assert done.stdout.splitlines()[-1] == (
+        "replay = 'reverb' is refused: allowed is 'tf_uniform', for Reverb cannot be imported here "
+        "(no wheel here)"
+    )
+
+
+def test_sac_does_not_mask_a_window_across_episodes(small_config):
+    """Why `uniform.windows` drops them: the critic would learn from what never happened."""
+    env = environments.make("MinitaurBulletEnv-v0", seed=0)
+    agent = agents.create_agent(small_config(), env, tf.distribute.get_strategy())
+    zeros = tf.nest.map_structure(
+        lambda spec: np.zeros((2, 2, *spec.shape), spec.dtype.as_numpy_dtype),
+        agent.collect_data_spec,
+    )
+    types = np.array([[1, 1], [2, 0]], np.int32)  # MID → MID, LAST → FIRST
+    reward = np.array([[0, 0], [1000, 0]], np.float32)
+    windows = zeros._replace(step_type=types, next_step_type=types[:, ::-1], reward=reward)
+    windows = tf.nest.map_structure(tf.constant, windows)
+    assert agent.loss(windows).extra.critic_loss > 1e5

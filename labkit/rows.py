@@ -1,0 +1,89 @@
+"""Packed transitions: one float32 row each, the form in which both replay tables hold them.
+
+A transition is `[obs_tm1 | a_tm1 | r_t | discount_t | obs_t]`. Such a row never spans two episodes,
+so that no loss has to mask what a two-step window would mix (TF-Agents' SAC masks nothing).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tf_agents.trajectories import policy_step, time_step, trajectory
+
+SAMPLE_TIMEOUT_SECONDS = 120
+
+
+class StalledError(RuntimeError):
+    """A wait on the replay table was given up after its time limit."""
+
+
+class Layout(NamedTuple):
+    """Where each part of a transition stands in a row.
+
+    Args:
+        observation: number of values in one observation.
+        action: number of values in one action.
+    """
+
+    observation: int
+    action: int
+
+    @property
+    def width(self) -> int:
+        """Values in one row: 66 for the Minitaur (28 + 8 + 1 + 1 + 28)."""
+        return 2 * self.observation + self.action + 2
+
+    @property
+    def sizes(self) -> list[int]:
+        """Values of obs_tm1, a_tm1, r_t, discount_t and obs_t, in this order."""
+        return [self.observation, self.action, 1, 1, self.observation]
+
+
+def layout_of(env) -> Layout:
+    """The row layout for an environment's observations and actions."""
+    return Layout(env.observation_spec().shape[0], env.action_spec().shape[0])
+
+
+def pack(obs_tm1, a_tm1, r_t, discount_t, obs_t) -> np.ndarray:
+    """One transition as a row `[width] float32`."""
+    return np.concatenate([obs_tm1, a_tm1, [r_t, discount_t], obs_t], dtype=np.float32)
+
+
+def unpack(rows: tf.Tensor, layout: Layout) -> trajectory.Transition:
+    """Turns rows `[batch, width] float32` into the `Transition` that a TF-Agents agent trains on.
+
+    Every row is an ordinary step (`step_type` MID); whether the episode ended with it is told by
+    its discount alone: 0 after a fall, 1 otherwise, the end of time included.
+    """
+    obs_tm1, a_tm1, r_t, discount_t, obs_t = tf.split(rows, layout.sizes, axis=1)
+    r_t, discount_t = r_t[:, 0], discount_t[:, 0]
+    mid = tf.fill(tf.shape(r_t), tf.constant(time_step.StepType.MID, tf.int32))
+    return trajectory.Transition(
+        time_step.TimeStep(mid, tf.zeros_like(r_t), tf.ones_like(r_t), obs_tm1),
+        policy_step.PolicyStep(action=a_tm1, state=(), info=()),
+        time_step.TimeStep(mid, r_t, discount_t, obs_t),
+    )
+
+
+class PairingObserver:
+    """An observer for TF-Agents drivers that makes transitions of neighbouring steps.
+
+    A driver tells of step t without the observation that followed; that one arrives with the
+    next call, the boundary between two episodes included, from which no transition starts. Nor
+    does one start from a step that a new episode follows unannounced, because another driver
+    took the environment over.
+
+    Args:
+        write: takes `(obs_tm1, a_tm1, r_t, discount_t, obs_t)`.
+    """
+
+    def __init__(self, write: Callable[..., Any]):
+        self._write = write
+        self._previous: trajectory.Trajectory | None = None
+
+    def __call__(self, step: trajectory.Trajectory) -> None:
+        """Takes a driver's unbatched trajectories one by one."""
+        last, self._previous = self._previous, step
+        if last is not None and not last.is_boundary() and not step.is_first():
+            self._write(last.observation, last.action, last.reward, last.discount, step.observation)
