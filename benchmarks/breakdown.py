@@ -20,9 +20,9 @@ from labkit import parts as labkit_parts
 
 ENGINE, ENVIRONMENT, WRAPPERS = "physics engine", "environment's Python", "wrappers"
 POLICY, WRITING, WAITING = "policy", "writing", "waiting for the gradient step"
-SAMPLING, GRADIENT = "sampling (waiting for a batch)", "gradient step"
+SAMPLING, GRADIENT = "sampling", "gradient step"  # in the loop, the second waits for the first
 ACTS = (POLICY, ENGINE, ENVIRONMENT, WRAPPERS, WRITING, WAITING)  # the thread that acts
-LEARNS = (SAMPLING, GRADIENT)  # the thread that learns
+LEARNS = (GRADIENT,)  # the thread that learns
 
 
 class Probes:
@@ -62,31 +62,13 @@ def probe(parts, probes: Probes) -> None:
     collect.ActorPolicy.__call__ = probes.wrap(POLICY, collect.ActorPolicy.__call__)
     result = concurrent.futures.Future.result
     concurrent.futures.Future.result = probes.wrap(WAITING, result)
-    make_update, make_dataset = learn.make_update, parts.replay.dataset
+    make_steps = learn.make_steps
 
-    def timed_update(*args):
-        update = make_update(*args)
-        timed = probes.wrap(GRADIENT, update)
-        timed.get_concrete_function = update.get_concrete_function
-        return timed
+    def timed_steps(*args):
+        steps, begun = make_steps(*args)
+        return probes.wrap(GRADIENT, steps), begun
 
-    learn.make_update = timed_update
-    parts.replay.dataset = lambda *args: _Timed(make_dataset(*args), probes)
-
-
-class _Timed:
-    """An iterable whose `next` is timed."""
-
-    def __init__(self, source, probes: Probes):
-        self._source = source
-        self._next = probes.wrap(SAMPLING, next)
-
-    def __iter__(self):
-        self._iterator = iter(self._source)
-        return self
-
-    def __next__(self):
-        return self._next(self._iterator)
+    learn.make_steps = timed_steps
 
 
 def split(probes: Probes, iterations: int, wall_ms: float) -> dict[str, float]:

@@ -85,11 +85,15 @@ def _breakdown(results: dict[str, Any]) -> str:
         )
         for name, ms in loop.items()
     ]
-    rows.append(("environment in all", "", f"{alone['environment']:.2f}", ""))
+    rows += [
+        (f"{name} in all", "", f"{alone[name]:.2f}", "")
+        for name in ("environment", "sampling")
+        if name in alone
+    ]
     rate = floor["flops_per_second"] / 1e9
     return (
         _table(("milliseconds of one iteration", "in the loop", "alone", "floor"), rows)
-        + "\n\nSampling and gradient step are another thread's, meanwhile. "
+        + "\n\nGradient steps are another thread's, meanwhile; sampling is part of them. "
         f"Floor: {floor['physics_ms']:.2f} ms of physics and\n"
         f"{floor['flops'] / 1e6:.0f} MFLOP at {rate:.0f} GFLOP/s a core, "
         f"overlapped without loss on {floor['cores']} cores: {floor['floor_ms']:.2f} ms."
@@ -177,7 +181,7 @@ def _draw_breakdown(axes: Axes, results: dict[str, Any]) -> None:
     marked = [name for name in names if name in least]
     axes.barh(marked, [least[n] for n in marked], color=ORANGE, height=0.25, label="computed floor")
     axes.invert_yaxis()
-    axes.set_xlabel("milliseconds of one iteration; sampling and gradient step run meanwhile")
+    axes.set_xlabel("milliseconds of one iteration; gradient steps run meanwhile in a thread")
     axes.margins(x=0.12)
     axes.legend(loc="upper right")
     axes.grid(axis="y", visible=False)
