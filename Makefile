@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run test check bench bench-scaling lab lock clean
+.PHONY: help setup run doctor test check torture soak bench bench-scaling lab lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -16,6 +16,9 @@ setup: ## make .venv from requirements.lock (nothing, if that is done)
 run: setup ## train the Minitaur: notebooks/03_sac_minitaur.ipynb into a new folder under runs/
 	@$(PY) -m labkit.launch notebooks/03_sac_minitaur.ipynb $(ARGS)
 
+doctor: setup ## does everything that labkit needs work on this machine?
+	@$(PY) -m labkit.doctor
+
 test: setup ## run all tests, every notebook included
 	@$(PY) -m pytest $(ARGS)
 
@@ -24,6 +27,12 @@ check: setup ## format, lint, types, tests
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m mypy --no-error-summary
 	@$(PY) -m pytest $(ARGS)
+
+torture: setup ## kill a training 20 times and check that nothing is lost (about ten minutes)
+	@$(PY) tests/torture.py $(ARGS)
+
+soak: setup ## memory and open files over 300 000 steps (about ten minutes)
+	@$(PY) -m benchmarks.soak $(ARGS)
 
 bench: setup ## measure throughput beside peers, about eight minutes (ARGS=--quick: one)
 	@$(PY) -m benchmarks.throughput $(ARGS)

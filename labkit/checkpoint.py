@@ -18,13 +18,10 @@ from typing import Any
 import numpy as np
 
 from labkit.config import ParameterError
+from labkit.errors import StorageError
 
 FORMAT = 1
 KEPT = 2
-
-
-class StorageError(RuntimeError):
-    """The run directory can no longer be written; the message says what is safe."""
 
 
 def save(
@@ -64,11 +61,9 @@ def save(
         for old in steps(folder)[:-KEPT]:
             shutil.rmtree(folder / f"{old:09d}", ignore_errors=True)
     except (OSError, RuntimeError) as error:
-        kept = steps(folder)
-        safe = f"the checkpoint of gradient step {kept[-1]} is safe" if kept else "none was written"
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise StorageError(
-            f"no checkpoint could be written to {folder} at gradient step {step} ({reason}); {safe}"
+            f"no checkpoint could be written to {folder} at gradient step {step} ({reason})"
         ) from None
     return final
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from labkit.environments import forward_position
+from labkit.errors import BrokenEnvironmentError, DivergedError
 
 Policy = Callable[[np.ndarray], np.ndarray]
 
@@ -114,6 +115,7 @@ class Collector:
             observation = self._time_step.observation
             action = self.policy(observation)
             self._time_step = self._env.step(action)
+            check_answer(observation, action, self._time_step, self.env_steps + 1)
             reward, discount = self._time_step.reward, self._time_step.discount
             self._write(observation, action, reward, discount, self._time_step.observation)
             self._return += float(reward)
@@ -136,6 +138,36 @@ class Collector:
         return float(np.mean(self.recent_returns)) if self.recent_returns else float("nan")
 
 
+def check_answer(asked: np.ndarray, action: np.ndarray, step, env_step: int) -> None:
+    """Refuses to go on with what is infinite or not a number; it would spread into every weight.
+
+    Args:
+        asked: the observation that the policy was given, `[obs]`.
+        action: what it chose, `[act]`.
+        step: what the environment answered, a `TimeStep`.
+        env_step: says in the message where that was.
+
+    Raises:
+        DivergedError: the action is not finite.
+        BrokenEnvironmentError: the observation or the reward is not, or has another shape.
+    """
+    observation, reward = step.observation, step.reward
+    if observation.shape != asked.shape:
+        raise BrokenEnvironmentError(
+            f"the environment's observation has shape {observation.shape}, not {asked.shape}, "
+            f"at env step {env_step}"
+        )
+    for name, value in (("action", action), ("observation", observation), ("reward", reward)):
+        if np.isfinite(value).all():
+            continue
+        where = np.flatnonzero(~np.isfinite(value))[0]
+        place = f"{name}[{where}]" if np.ndim(value) else name
+        said = f"{place} is {np.ravel(value)[where]} at env step {env_step}"
+        if name == "action":
+            raise DivergedError(f"{said}: the policy's weights are infinite or not numbers")
+        raise BrokenEnvironmentError(f"the environment's {said}")
+
+
 def play_episode(env, policy: Policy) -> tuple[float, int, float]:
     """One episode: its return, its length in env steps, its forward distance in metres.
 
@@ -144,9 +176,12 @@ def play_episode(env, policy: Policy) -> tuple[float, int, float]:
     step, total, length = env.reset(), 0.0, 0
     start = forward_position(env)
     while not step.is_last():
-        step = env.step(policy(step.observation))
-        total += float(step.reward)
+        observation = step.observation
+        action = policy(observation)
+        step = env.step(action)
         length += 1
+        check_answer(observation, action, step, length)
+        total += float(step.reward)
     end = forward_position(env)
     moved = float("nan") if start is None or end is None else end - start
     return total, length, moved

@@ -156,7 +156,7 @@ def _text(default: str, pattern: str, allowed: str, unit: str):
 
 MANY = 10**9
 # These do not change what is learned: a run may be resumed with others.
-FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds")
+FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds", "environment_timeout")
 STRATEGIES = "'auto', 'cpu', 'gpu', 'tpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
 STRATEGY_PATTERN = r"auto|cpu|gpu|tpu|mirrored(:([1-9]|[1-5]\d|6[0-4]))?"
 
@@ -208,6 +208,7 @@ class SACConfig:
     policy_save_interval = _integer(5_000, 0, MANY, "gradient steps")
     checkpoint_interval = _integer(0, 0, MANY, "gradient steps")
     checkpoint_seconds = _integer(300, 0, MANY, "seconds")
+    environment_timeout = _integer(300, 0, MANY, "seconds for one env step or reset")
 
     def __attrs_post_init__(self):
         if self.replay_buffer_capacity < self.batch_size:
@@ -227,5 +228,6 @@ class SACConfig:
         known = [field.name for field in attrs.fields(cls)]
         for name in parameters:
             if name not in known:
-                raise ParameterError(f"{name} is not a parameter{nearest(name, known)}")
+                shown = name if name.isidentifier() else repr(name)
+                raise ParameterError(f"{shown} is not a parameter{nearest(name, known)}")
         return cls(**parameters)

@@ -10,6 +10,7 @@ import numpy as np
 
 from labkit.config import ParameterError, nearest
 from labkit.runtime import quiet
+from labkit.watchdog import Watchdog
 
 
 def known_names() -> list[str]:
@@ -42,6 +43,7 @@ class Isolated(gym.Wrapper):
     """
 
     def __init__(self, make: Callable[[], gym.Env]):
+        self.watchdog = Watchdog()  # one that watches nothing
         self._python_state = random.getstate()
         self._numpy_generator = np.random.MT19937()
         with self._own_generators(), quiet():
@@ -57,6 +59,7 @@ class Isolated(gym.Wrapper):
 
     @contextlib.contextmanager
     def _own_generators(self) -> Iterator[None]:
+        self.watchdog.turn()
         global_python, global_numpy = random.getstate(), np.random.get_bit_generator()
         random.setstate(self._python_state)
         np.random.set_bit_generator(self._numpy_generator)
@@ -66,6 +69,7 @@ class Isolated(gym.Wrapper):
             self._python_state = random.getstate()
             random.setstate(global_python)
             np.random.set_bit_generator(global_numpy)
+            self.watchdog.turn()
 
     def seed(self, seed: int | None = None) -> Any:
         """Seeds the environment, its action space and its copy of the global generators."""
@@ -137,14 +141,21 @@ def check_specs(env) -> None:
     Raises:
         ParameterError: names the environment and what it offers.
     """
-    for kind, spec in (("observations", env.observation_spec()), ("actions", env.action_spec())):
+    action_spec = env.action_spec()
+    name = raw(env).spec.id if raw(env).spec else type(raw(env)).__name__
+    for kind, spec in (("observations", env.observation_spec()), ("actions", action_spec)):
         shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
         if shape is None or len(shape) != 1 or not np.issubdtype(dtype, np.floating):
             raise ParameterError(
-                f"env_name = {raw(env).spec.id if raw(env).spec else raw(env)!r} is refused: SAC "
-                f"needs one vector of real-valued {kind}; this one has {kind} of shape {shape} and "
-                f"dtype {dtype}"
+                f"env_name = {name!r} is refused: SAC needs one vector of real-valued {kind}; this "
+                f"one has {kind} of shape {shape} and dtype {dtype}"
             )
+    # TF-Agents makes the largest float32 of an infinite bound.
+    if np.max(np.abs([action_spec.minimum, action_spec.maximum])) >= np.finfo(np.float32).max:
+        raise ParameterError(
+            f"env_name = {name!r} is refused: SAC needs bounded actions; this one's reach from "
+            f"{np.min(action_spec.minimum):g} to {np.max(action_spec.maximum):g}"
+        )
 
 
 def isolated(env) -> Isolated:

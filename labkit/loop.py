@@ -1,26 +1,26 @@
 """The training loop: its iterations, what is due after each, and how it stops and goes on."""
 
 import contextlib
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from labkit import checkpoint, environments, learn, rows, runs, runtime
 from labkit.agent import state_variables
+from labkit.background import Background
 from labkit.collect import ActorPolicy, Collector
 from labkit.config import SACConfig
+from labkit.errors import DivergedError, RunError, StalledError
 from labkit.evaluation import evaluate
 from labkit.parts import EVAL_SEED, NOISE_SEED, Parts
 from labkit.progress import progress
 from labkit.recorder import Recorder
 from labkit.stopping import StopRequest
-
-
-class DivergedError(RuntimeError):
-    """A loss became infinite or not a number."""
 
 
 class _StoppedError(Exception):
@@ -62,13 +62,25 @@ class Loop:
         return self.first_env_step + self.collector.env_steps
 
     def execute(self, stop: StopRequest) -> None:
-        """Runs every iteration, the evaluations in between and the one at the end."""
+        """Runs every iteration, the evaluations in between and the one at the end.
+
+        Raises:
+            RunError: one of `errors`; the message names the last good checkpoint.
+        """
+        try:
+            self.run_all(stop)
+        except RunError as error:
+            good = checkpoint.latest(self.folder)
+            raise type(error)(f"{error}; last good checkpoint: {good or 'none yet'}") from None
+
+    def run_all(self, stop: StopRequest) -> None:
+        """What `execute` does, whose errors do not yet say what is safe."""
         total = self.config.num_iterations
         try:
             if self.owes_evaluation:
                 self.evaluate(stop)
             with (
-                ThreadPoolExecutor(1, "gradient step") as pool,
+                Background("gradient steps") as pool,
                 progress("training", total, "it") as ticker,
             ):
                 ticker.advance(self.step)
@@ -86,16 +98,18 @@ class Loop:
                 self.evaluate(stop, final=True)
         self.recorder.save_policy()
         self.recorder.close()
+        megabytes = checkpoint.size_bytes(self.folder) / 1e6
+        print(f"the newest checkpoints are in {self.folder}: {megabytes:.0f} MB on disk")
         if stop:
             print(f"stopped at gradient step {self.step} of {total}; run this again to go on")
 
-    def iterate(self, pool: ThreadPoolExecutor, stop: StopRequest) -> None:
+    def iterate(self, pool: Background, stop: StopRequest) -> None:
         """Env steps and gradient steps side by side, equally many, then whatever is due."""
         config = self.config
         count = self.until_due()
         pending = pool.submit(self.gradient_steps, count)
         self.collector.run(count * config.collect_steps_per_iteration)
-        losses, weights = pending.result()
+        losses, weights = self.wait_for(pending)
         self.policy.set_weights(weights)
         self.step += count
         self.loss_sum += losses
@@ -112,6 +126,15 @@ class Loop:
         waited = self.recorder.seconds() - self.saved_seconds
         if self.due(config.checkpoint_interval) or 0 < config.checkpoint_seconds <= waited:
             self.save_checkpoint()
+
+    def wait_for(self, pending: Future) -> Any:
+        """The result, or the named error when the replay table will never give a batch."""
+        begin = time.monotonic()
+        while True:
+            try:
+                return pending.result(timeout=rows.SAMPLE_TIMEOUT_SECONDS / 10)
+            except TimeoutError:
+                self.parts.replay.check(time.monotonic() - begin)
 
     def until_due(self) -> int:
         """How many steps to take at once: no further than the next that something is due after."""
@@ -138,11 +161,9 @@ class Loop:
             if "inf or nan" not in str(error):
                 raise
             what = next(name for name in ("Critic", "Actor", "Alpha") if name in str(error))
-            good = checkpoint.latest(self.folder)
             step = self.step + int(self.begun)
             raise DivergedError(
-                f"{what.lower()} loss is infinite or not a number at gradient step {step}; "
-                f"last good checkpoint: {good or 'none yet'}"
+                f"{what.lower()} loss is infinite or not a number at gradient step {step}"
             ) from None
         return losses.numpy(), weights.numpy()
 
@@ -152,7 +173,7 @@ class Loop:
         try:
             yield
         except (StopIteration, tf.errors.OutOfRangeError, tf.errors.DeadlineExceededError):
-            raise rows.StalledError(
+            raise StalledError(
                 f"the replay table gave no batch of {self.config.batch_size} transitions within "
                 f"{rows.SAMPLE_TIMEOUT_SECONDS} s: is its server still running?"
             ) from None

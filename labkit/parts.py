@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Union
 import attrs
 import tensorflow as tf
 
-from labkit import environments, runtime
+from labkit import environments, network, runtime
 from labkit.agent import SeededSacAgent, create_agent
 from labkit.collect import Collector, random_policy
 from labkit.config import SACConfig, refuse
@@ -68,6 +68,8 @@ def open_replay(
         raise refuse(
             "replay", config.replay, f"'tf_uniform', for Reverb cannot be imported here ({reason})"
         ) from None
+    if network.faces_outward():
+        print(network.WARNING)
     return ReverbReplay(layout, config.replay_buffer_capacity, folder)
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_agents.policies import greedy_policy, policy_saver
 
 from labkit import runs, runtime
+from labkit.errors import storage
 from labkit.evaluation import Evaluation
 
 LOSSES = ("critic_loss", "actor_loss", "alpha_loss")
@@ -58,7 +59,7 @@ class Recorder:
         self._write_events(step, {"eval_return": evaluation.mean_return})
 
     def _write_events(self, step: int, values: dict[str, float]) -> None:
-        with self._events.as_default():
+        with storage(self._run.path / "events"), self._events.as_default():
             for name, value in values.items():
                 if not math.isnan(value):
                     tf.summary.scalar(name, value, step=int(step))
@@ -66,12 +67,13 @@ class Recorder:
     def save_policy(self) -> None:
         """Replaces `policy/` by the newest greedy policy; a half-written one is never seen."""
         partial, final = self._run.path / "policy.partial", self._run.path / "policy"
-        shutil.rmtree(partial, ignore_errors=True)
-        with runtime.quiet():
+        with storage(final), runtime.quiet():
+            shutil.rmtree(partial, ignore_errors=True)
             self._saver.save(str(partial))
-        shutil.rmtree(final, ignore_errors=True)
-        partial.rename(final)
+            shutil.rmtree(final, ignore_errors=True)
+            partial.rename(final)
 
     def close(self) -> None:
         """Writes out what TensorBoard has not got yet."""
-        self._events.close()
+        with storage(self._run.path / "events"):
+            self._events.close()

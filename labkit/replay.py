@@ -5,8 +5,10 @@ two-step trajectory of six columns costs Reverb three times the work to write an
 work to sample, and holds the same numbers.
 """
 
+import contextlib
 import shutil
 import tempfile
+import time
 import weakref
 from pathlib import Path
 
@@ -15,10 +17,12 @@ import reverb
 import tensorflow as tf
 
 from labkit.config import ParameterError
+from labkit.errors import StalledError
 from labkit.rows import SAMPLE_TIMEOUT_SECONDS, Layout, pack
 from labkit.runtime import quiet
 
 TABLE = "transitions"
+ANSWER_SECONDS = 5  # a server of this host answers in a thousandth of it
 UNCONFIRMED = 16  # transitions on their way before the writer waits; Reverb warns at 50
 
 
@@ -88,15 +92,43 @@ class ReverbReplay:
         self._written += 1
         if self._written % UNCONFIRMED == 0:
             # Inserts are confirmed behind our back; on a busy host that would pile up.
-            self._writer.flush(UNCONFIRMED, timeout_ms=SAMPLE_TIMEOUT_SECONDS * 1000)
+            self.flush(UNCONFIRMED)
 
-    def flush(self) -> None:
-        """Waits until everything written can be sampled."""
-        self._writer.flush(timeout_ms=SAMPLE_TIMEOUT_SECONDS * 1000)
+    def flush(self, unconfirmed: int = 0) -> None:
+        """Waits until everything written, but the last `unconfirmed` rows, can be sampled.
+
+        Raises:
+            StalledError: the server is gone, or took longer than `SAMPLE_TIMEOUT_SECONDS`.
+        """
+        begin = time.monotonic()
+        while True:
+            try:
+                return self._writer.flush(unconfirmed, timeout_ms=1000 * ANSWER_SECONDS)
+            except reverb.ReverbError:
+                self.check(time.monotonic() - begin)
+
+    def check(self, waited: float) -> None:
+        """Does nothing while there is reason to go on waiting; a dead server never answers.
+
+        Args:
+            waited: seconds so far.
+
+        Raises:
+            StalledError: the server is gone, or the wait took longer than its limit.
+        """
+        try:
+            self._client.server_info(timeout=ANSWER_SECONDS)
+        except reverb.ReverbError:
+            raise StalledError(f"the Reverb server at {self.address} no longer answers") from None
+        if waited > SAMPLE_TIMEOUT_SECONDS:
+            raise StalledError(
+                f"the Reverb server at {self.address} answers, but its table neither took nor gave "
+                f"anything for {SAMPLE_TIMEOUT_SECONDS} s"
+            )
 
     def size(self) -> int:
         """Rows that the table holds."""
-        return self._client.server_info()[TABLE].current_size
+        return self._client.server_info(timeout=SAMPLE_TIMEOUT_SECONDS)[TABLE].current_size
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
         """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end.
@@ -150,9 +182,11 @@ class ReverbReplay:
 
         The writer is flushed first: Reverb's own `close` drops what is on its way.
         """
-        if self.server is not None:
+        server, self.server = self.server, None
+        if server is None:
+            return
+        with contextlib.suppress(StalledError):  # a server that is gone cannot be closed either
             self.flush()
             self._writer.close()
-            with quiet():
-                self.server.stop()
-            self.server = None
+        with quiet():
+            server.stop()

@@ -14,10 +14,6 @@ from tf_agents.trajectories import policy_step, time_step, trajectory
 SAMPLE_TIMEOUT_SECONDS = 120
 
 
-class StalledError(RuntimeError):
-    """A wait on the replay table was given up after its time limit."""
-
-
 class Layout(NamedTuple):
     """Where each part of a transition stands in a row.
 

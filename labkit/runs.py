@@ -18,6 +18,7 @@ import attrs
 import pandas as pd
 
 from labkit.config import ParameterError, SACConfig
+from labkit.errors import storage
 from labkit.evaluation import Evaluation
 
 FORMAT = 1
@@ -89,8 +90,9 @@ class Run:
         unknown = set(values) - set(COLUMNS)
         if unknown:
             raise ValueError(f"metrics.csv has no column {sorted(unknown)}")
-        with (self.path / "metrics.csv").open("a", newline="") as file:
-            csv.writer(file).writerow([values.get(name, "") for name in COLUMNS])
+        file = self.path / "metrics.csv"
+        with storage(file), file.open("a", newline="") as stream:
+            csv.writer(stream).writerow([values.get(name, "") for name in COLUMNS])
 
     def metrics_bytes(self) -> int:
         """How long `metrics.csv` is now; a checkpoint remembers it."""

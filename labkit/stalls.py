@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import reverb
 
-from labkit.rows import StalledError
+from labkit.errors import StalledError
 from labkit.runtime import quiet
 
 NOTICE_SECONDS = 3.0

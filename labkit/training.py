@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-from labkit import checkpoint, opening, runs
+from labkit import checkpoint, environments, opening, runs, watchdog
 from labkit.config import SACConfig
 from labkit.loop import Loop
 from labkit.parts import Parts, build, collect_initially
@@ -37,9 +37,10 @@ def train(
         The run; `run.metrics()` is the table of everything measured.
 
     Raises:
-        DivergedError: a loss is no longer finite.
+        DivergedError: a loss or an action is no longer finite.
+        BrokenEnvironmentError: an observation or a reward is not finite.
         StalledError: Reverb gave no batch within its time limit.
-        StorageError: a checkpoint could not be written; the one before is safe.
+        StorageError: the run directory cannot be written.
         ParameterError: a checkpoint is damaged or of another agent.
     """
     run = run or opening.open_run("", config)
@@ -48,14 +49,28 @@ def train(
         parts = build(config, make_env, run.path / "checkpoints" / "reverb")
         if checkpoint.latest(run.path / "checkpoints") is None:
             collect_initially(config, parts)
+    if why := watchdog.last_words(run.path):
+        print(f"the last start of this run: {why}")
     try:
         loop = Loop(config, run, parts)
-        with _short_switches(), stop_request() as stop:
+        with _watched(config, run, parts), _short_switches(), stop_request() as stop:
             loop.execute(stop)
     finally:
         if ours:
             parts.close()
     return run
+
+
+@contextlib.contextmanager
+def _watched(config: SACConfig, run: runs.Run, parts: Parts) -> Iterator[None]:
+    """Ends the process when an environment hangs; see `watchdog`."""
+    dog = watchdog.Watchdog(config.environment_timeout, run.path)
+    for env in (parts.collect_env, parts.eval_env):
+        environments.isolated(env).watchdog = dog
+    try:
+        yield
+    finally:
+        dog.close()
 
 
 @contextlib.contextmanager

@@ -46,6 +46,9 @@ class UniformReplay:
     def flush(self) -> None:
         """Nothing is ever on its way here."""
 
+    def check(self, waited: float) -> None:
+        """There is no server that could be gone."""
+
     def size(self) -> int:
         """Rows that the table holds."""
         return int(self._buffer.num_frames())

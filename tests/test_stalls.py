@@ -8,7 +8,7 @@ import pytest
 import reverb
 
 from labkit import replay, stalls
-from labkit.rows import StalledError
+from labkit.errors import StalledError
 from labkit.stalls import Limiter
 
 QUICK = {"notice_seconds": 0.2, "limit_seconds": 0.6}

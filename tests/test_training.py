@@ -15,6 +15,7 @@ import labkit
 from labkit import agent as agents
 from labkit import environments, loop, opening, parts, runs
 from labkit.collect import ActorPolicy, Collector, random_policy
+from labkit.errors import DivergedError
 from labkit.evaluation import evaluate
 from labkit.stopping import StopRequest
 
@@ -148,7 +149,7 @@ class Broken(Target):
 
 def test_an_infinite_loss_is_named(small_config, tmp_path):
     config = small_config(env_name="Broken", eval_interval=0)
-    with pytest.raises(loop.DivergedError, match=r"critic loss .* gradient step 1; last good"):
+    with pytest.raises(DivergedError, match=r"critic loss .* gradient step 1; last good"):
         labkit.train(config, opening.open_run(tmp_path, config), make_env=Broken)
 
 

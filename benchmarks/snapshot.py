@@ -1,0 +1,73 @@
+"""How long training stands still for a checkpoint, beside Reverb's own bare snapshot.
+
+    python -m benchmarks.snapshot
+
+The same table of packed Minitaur transitions is written in turn by `client.checkpoint()` alone and
+by `checkpoint.save`, which also writes the agent, moves the snapshot to its place, and waits until
+the disk has all of it. Writes benchmarks/results/snapshot.json.
+"""
+
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+
+import labkit
+from benchmarks.growth import Table
+from labkit import checkpoint, learn
+from labkit.agent import state_variables
+from labkit.parts import build
+from labkit.rows import Layout
+
+RESULTS = Path(__file__).resolve().parent / "results"
+AIM = 1.3
+
+
+@click.command()
+@click.option("--transitions", default=100_000, show_default=True)
+@click.option("--repeats", default=5, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=RESULTS / "snapshot.json")
+def main(transitions: int, repeats: int, out: Path) -> None:
+    """Measures, prints, writes."""
+    parts = build(labkit.SACConfig(initial_collect_steps=1, replay_buffer_capacity=1_000))
+    parts.close()
+    learn.make_update(parts.agent, parts.layout, parts.strategy).get_concrete_function(
+        np.zeros((256, parts.layout.width), np.float32)
+    )
+    arrays = [variable.numpy() for variable in state_variables(parts.agent)]
+    bare, ours = [], []
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        table = Table(Layout(28, 8), 2 * transitions, Path(folder) / "reverb")
+        table.grow(transitions)
+        for step in range(1, repeats + 1):
+            begin = time.perf_counter()
+            with labkit.quiet():
+                table._client.checkpoint()
+            bare.append(time.perf_counter() - begin)
+            begin = time.perf_counter()
+            checkpoint.save(Path(folder) / "checkpoints", step, arrays, {}, table)
+            ours.append(time.perf_counter() - begin)
+        size = checkpoint.size_bytes(Path(folder) / "checkpoints") / checkpoint.KEPT
+        table.close()
+    result = {
+        "transitions": transitions,
+        "bare_seconds": [round(s, 3) for s in bare],
+        "labkit_seconds": [round(s, 3) for s in ours],
+        "ratio": round(statistics.median(ours) / statistics.median(bare), 3),
+        "megabytes": round(size / 1e6, 1),
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    print(
+        f"{transitions} transitions: Reverb alone {statistics.median(bare):.2f} s, a whole "
+        f"checkpoint {statistics.median(ours):.2f} s, {result['ratio']:.2f} × (aim {AIM}); "
+        f"{result['megabytes']} MB on disk"
+    )
+
+
+if __name__ == "__main__":
+    main()

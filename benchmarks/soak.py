@@ -1,0 +1,104 @@
+"""Memory and open files over a long run of the local executor: `make soak`.
+
+An environment that costs nothing and small networks, so that 300 000 steps take minutes;
+evaluations, checkpoints and saved policies come as often as in a run of millions. The replay table
+is full after the first twentieth: what grows after that is a leak. Writes benchmarks/results/soak.csv.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import attrs
+import click
+import gym
+import numpy as np
+import pandas as pd
+
+import labkit
+from benchmarks.stopwatch import resident_mib
+from labkit import opening, runs
+
+RESULTS = Path(__file__).resolve().parent / "results"
+MIB_ALLOWED, FILES_ALLOWED = 100, 5  # beyond what was there after the first fifth
+
+
+class Cheap(gym.Env):
+    """A point that is pushed and pays for being near the middle; episodes of 200 steps."""
+
+    observation_space = gym.spaces.Box(-10, 10, (2,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self):
+        """Begins beside the middle."""
+        self._place, self._steps = 1.0, 0
+        return np.array([self._place, 0], np.float32)
+
+    def step(self, action):
+        """Pushes."""
+        self._place += 0.1 * float(action[0])
+        self._steps += 1
+        observation = np.array([np.clip(self._place, -10, 10), 0], np.float32)
+        return observation, -abs(self._place), self._steps == 200, {}
+
+
+@attrs.define
+class WatchedRun(runs.Run):
+    """A run that notes memory and open files with each row of metrics."""
+
+    seen: list = attrs.field(factory=list)
+
+    def log(self, **values: float) -> None:
+        """Writes the row, as ever; then looks."""
+        super().log(**values)
+        files = len(os.listdir("/proc/self/fd"))
+        self.seen.append((int(values["gradient_step"]), resident_mib(), files))
+
+
+def measure(steps: int) -> pd.DataFrame:
+    """Trains and returns one row for each sixtieth of it."""
+    config = labkit.SACConfig(
+        env_name="Cheap",
+        num_iterations=steps,
+        initial_collect_steps=1_000,
+        replay_buffer_capacity=max(1_000, steps // 20),
+        batch_size=32,
+        actor_fc_layer_params=(32, 32),
+        critic_joint_fc_layer_params=(32, 32),
+        log_interval=steps // 60,
+        eval_interval=steps // 30,
+        policy_save_interval=steps // 30,
+        checkpoint_interval=steps // 30,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        base = opening.open_run(folder, config)
+        run = WatchedRun(path=base.path, config=config)
+        labkit.train(config, run, make_env=Cheap)
+    return pd.DataFrame(run.seen, columns=["gradient_step", "resident_mib", "open_files"])
+
+
+def growth(table: pd.DataFrame) -> tuple[float, int]:
+    """MiB and open files at the end beyond those after the first fifth."""
+    settled = table.iloc[len(table) // 5]
+    last = table.iloc[-1]
+    return last.resident_mib - settled.resident_mib, int(last.open_files - settled.open_files)
+
+
+@click.command()
+@click.option("--steps", default=300_000, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=RESULTS / "soak.csv")
+def main(steps: int, out: Path) -> None:
+    """Measures, prints, writes; fails when memory or open files grow."""
+    table = measure(steps)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    table.round(1).to_csv(out, index=False)
+    print(table.iloc[:: max(1, len(table) // 12)].round(1).to_string(index=False))
+    memory, files = growth(table)
+    print(f"since the first fifth: {memory:+.0f} MiB, {files:+d} open files; {out}")
+    if memory > MIB_ALLOWED or files > FILES_ALLOWED:
+        sys.exit(f"more than the {MIB_ALLOWED} MiB or {FILES_ALLOWED} files that are allowed")
+
+
+if __name__ == "__main__":
+    main()

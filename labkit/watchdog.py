@@ -1,0 +1,104 @@
+"""A watchdog for environments: ends the process when one step or reset never comes back.
+
+Physics that hangs holds Python's lock: nothing inside the process can interrupt it, or even say so.
+A second, tiny process watches a counter in shared memory that is odd while the environment works.
+"""
+
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+NOTE = "ended_by_watchdog.txt"
+ENDED = (
+    "the environment did not come back from one step or reset within {limit:g} s and was hanging "
+    "in its own code, which nothing inside the process can interrupt: the process was ended"
+)
+
+
+class Watchdog:
+    """Watches one environment at a time.
+
+    Args:
+        limit: seconds that a step or a reset may take; 0 watches nothing.
+        folder: where `NOTE` is left for the next start, when the process had to be ended.
+    """
+
+    def __init__(self, limit: float = 0, folder: Path = Path()):
+        self._count = 0
+        self._child: subprocess.Popen | None = None
+        if limit:
+            with tempfile.NamedTemporaryFile() as file:
+                file.truncate(8)
+                self._shared = mmap.mmap(file.fileno(), 8)
+                # Started while the file has its name; -I -S: nothing but the standard library.
+                arguments = [str(os.getpid()), str(limit), file.name, str(folder / NOTE)]
+                command = [sys.executable, "-I", "-S", __file__, *arguments]
+                pipe = subprocess.PIPE
+                self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe)
+                os.read(self._child.stdout.fileno(), 1)  # type: ignore[union-attr]  # it is open
+
+    def turn(self) -> None:
+        """The environment begins to work, or has come back: called before and after."""
+        if self._child is not None:
+            self._count += 1
+            struct.pack_into("q", self._shared, 0, self._count)
+
+    def close(self) -> None:
+        """Lets the watching process go; may be called twice."""
+        if self._child is not None:
+            self._child.communicate()
+            self._child = None
+
+
+def last_words(folder: Path) -> str:
+    """What a watchdog left in `folder` when it ended the process; empty if none did.
+
+    It is said once: the note is removed.
+    """
+    note = folder / NOTE
+    text = note.read_text().strip() if note.exists() else ""
+    note.unlink(missing_ok=True)
+    return text
+
+
+def _stopped(pid: int) -> bool:
+    """Whether somebody suspended the process, with SIGSTOP or a debugger."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return False
+
+
+def _watch(pid: int, limit: float, shared: str, note: str) -> None:
+    """The watching process: ends with its parent, whose end closes our standard input."""
+    import select
+    import signal
+    import time
+
+    with open(shared, "rb") as file:
+        counter = mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ)
+    os.write(1, b".")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's business
+    last, since = 0, time.monotonic()
+    pause = min(1.0, limit / 4)
+    while not select.select([0], [], [], pause)[0]:
+        now = struct.unpack_from("q", counter)[0]
+        if now != last or now % 2 == 0 or _stopped(pid):
+            last, since = now, time.monotonic()
+        elif time.monotonic() - since > limit:
+            text = ENDED.format(limit=limit)
+            try:
+                Path(note).write_text(text + "\n")
+            finally:
+                os.write(2, f"labkit: {text}\n".encode())
+                os.kill(pid, signal.SIGKILL)
+            return
+
+
+if __name__ == "__main__":
+    _watch(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4])

@@ -1,0 +1,320 @@
+"""What a user sees for each of many mistakes: one line that names what is wrong; nothing is lost.
+
+The table below is the documentation: what was done, and how the line begins.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import labkit
+from labkit import checkpoint, opening, runs, training
+from labkit.config import ParameterError, SACConfig
+from labkit.errors import BrokenEnvironmentError, RunError, StalledError, StorageError
+from labkit.evaluation import Evaluation
+
+BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+PARAMETERS = [
+    ({"num_iterations": 0}, "num_iterations = 0 is refused: allowed is a whole number from 1"),
+    ({"num_iterations": 1.5}, "num_iterations = 1.5 is refused"),
+    ({"num_iterations": "many"}, "num_iterations = 'many' is refused"),
+    ({"num_iterations": float("nan")}, "num_iterations = nan is refused"),
+    ({"num_iterations": 10**12}, "num_iterations = 1000000000000 is refused"),
+    ({"num_iterations": [5]}, r"num_iterations = \[5\] is refused"),
+    ({"num_iterations": "__import__('os')"}, r"num_iterations = .* is refused"),
+    ({"seed": -1}, "seed = -1 is refused"),
+    ({"seed": True}, "seed = True is refused"),
+    ({"batch_size": 0}, "batch_size = 0 is refused"),
+    (
+        {"batch_size": 10, "replay_buffer_capacity": 5},
+        "replay_buffer_capacity = 5 .* batch_size = 10",
+    ),
+    ({"gamma": 1.01}, "gamma = 1.01 is refused: allowed is a number from 0 to 1"),
+    ({"gamma": "0,99"}, "gamma = '0,99' is refused"),
+    (
+        {"critic_learning_rate": 0},
+        "critic_learning_rate = 0 is refused: allowed is a number above 0",
+    ),
+    ({"actor_learning_rate": float("inf")}, "actor_learning_rate = inf is refused"),
+    ({"target_update_tau": 2}, "target_update_tau = 2 is refused"),
+    ({"greedy_share": -0.1}, "greedy_share = -0.1 is refused"),
+    ({"reward_scale_factor": "None or so"}, "reward_scale_factor = 'None or so' is refused"),
+    ({"actor_fc_layer_params": "(256, )x"}, r"actor_fc_layer_params = .* is refused"),
+    ({"actor_fc_layer_params": (0,)}, r"actor_fc_layer_params = \(0,\) is refused"),
+    ({"observation_scale": (1, 0)}, r"observation_scale = \(1, 0\) is refused"),
+    ({"strategy": "mirrored:0"}, "strategy = 'mirrored:0' is refused"),
+    ({"strategy": "gpus"}, "strategy = 'gpus' is refused"),
+    ({"replay": "redis"}, "replay = 'redis' is refused: allowed is 'reverb' or 'tf_uniform'"),
+    ({"steps_per_call": 0}, "steps_per_call = 0 is refused"),
+    ({"checkpoint_seconds": -5}, "checkpoint_seconds = -5 is refused"),
+    ({"environment_timeout": "soon"}, "environment_timeout = 'soon' is refused"),
+    ({"env_name": "MinitaurBulletEnv"}, "env_name = 'MinitaurBulletEnv' .* did you mean"),
+    ({"env_name": ""}, "env_name = '' is refused"),
+    ({"env_name": 7}, "env_name = 7 is refused"),
+    ({"num_iteration": 5}, "num_iteration is not a parameter; did you mean 'num_iterations'"),
+    ({"resume": "always"}, "resume = 'always' is refused: allowed is 'auto' or 'never'"),
+    ({"run_dir": "/proc/none"}, "run_dir = '/proc/none' is refused: it cannot be written"),
+    ({"run_dir": "a\0b"}, "run_dir = .* is refused: it cannot be written"),
+]
+
+
+@pytest.mark.parametrize(("given_", "expected"), PARAMETERS)
+def test_parameters(tmp_path, monkeypatch, given_, expected):
+    monkeypatch.chdir(tmp_path)
+    ours = {k: v for k, v in given_.items() if k not in ("run_dir", "resume")}
+    with pytest.raises(ParameterError, match=f"^{expected}") as caught:  # noqa: PT012
+        SACConfig.parse(ours)
+        opening.start_run(given_)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
+def finished(path):
+    run = opening.open_run(path, SACConfig(num_iterations=5))
+    run.log_evaluation(
+        Evaluation((1.0,), (9.0,), (0.0,)), env_step=5, gradient_step=5, wall_seconds=1
+    )
+
+
+def edit_config(**changes):
+    def damage(path):
+        opening.open_run(path, SACConfig(num_iterations=5))
+        content = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps({**content, **changes}))
+
+    return damage
+
+
+def overwrite(name, text):
+    def damage(path):
+        opening.open_run(path, SACConfig(num_iterations=5))
+        (path / name).write_text(text)
+
+    return damage
+
+
+FILES = [
+    (finished, "run_dir = .* holds a run that is finished"),
+    (overwrite("config.json", "{"), r".*config\.json is damaged: it is not the JSON"),
+    (overwrite("config.json", "[]"), r".*config\.json is damaged"),
+    (edit_config(format=2), r".*config\.json has format 2; this labkit reads format 1"),
+    (edit_config(format=0), r".*config\.json has format 0; this labkit reads format 1"),
+    (edit_config(config={"gamma": 7}), r".*config\.json is damaged: gamma = 7 is refused"),
+    (edit_config(config={"colour": 7}), r".*config\.json is damaged: colour is not a parameter"),
+    (edit_config(config={"seed": 9}), "run_dir = .* another configuration"),
+    (overwrite("metrics.csv", "a,b\n1,2\n"), r".*metrics\.csv is damaged: it lacks the column"),
+    (overwrite("metrics.csv", ""), r".*metrics\.csv cannot be read"),
+    (overwrite("metrics.csv", '"\n'), r".*metrics\.csv (cannot be read|is damaged)"),
+]
+
+
+@pytest.mark.parametrize(("damage", "expected"), FILES)
+def test_files(tmp_path, damage, expected):
+    path = tmp_path / "run"
+    damage(path)
+    before = {file: file.read_bytes() for file in path.iterdir() if file.is_file()}
+    with pytest.raises(ParameterError, match=f"^{expected}") as caught:
+        opening.open_run(path, SACConfig(num_iterations=5))
+    assert "\n" not in str(caught.value)
+    assert {file: file.read_bytes() for file in before} == before, "nothing was overwritten"
+
+
+class Env(gym.Env):
+    """One number in, one number out; `answer` makes it misbehave from its 310th step on."""
+
+    observation_space = BOX
+    action_space = BOX
+    steps = 0
+
+    def reset(self):
+        return np.zeros(1, np.float32)
+
+    def step(self, action):
+        self.steps += 1
+        good = (np.zeros(1, np.float32), 0.0, self.steps % 20 == 0, {})
+        return self.answer(*good) if self.steps >= 310 else good
+
+    def answer(self, *good):
+        return good
+
+
+def env(**attributes):
+    return type("Mine", (Env,), attributes)
+
+
+NAN = np.array([np.nan], np.float32)
+ENVIRONMENTS = [
+    (
+        env(answer=lambda self, o, r, d, i: (NAN, r, d, i)),
+        BrokenEnvironmentError,
+        r"the environment's observation\[0\] is nan at env step 10; last good checkpoint: .*5$",
+    ),
+    (
+        env(answer=lambda self, o, r, d, i: (o, float("inf"), d, i)),
+        BrokenEnvironmentError,
+        "the environment's reward is inf at env step 10; last good checkpoint: ",
+    ),
+    (
+        env(answer=lambda self, o, r, d, i: (np.zeros(2, np.float32), r, d, i)),
+        BrokenEnvironmentError,
+        r"the environment's observation has shape \(2,\), not \(1,\), at env step 10; last good",
+    ),
+    (
+        env(observation_space=gym.spaces.Dict({"a": BOX})),
+        ParameterError,
+        "env_name = .* is refused: SAC needs one vector of real-valued observations",
+    ),
+    (
+        env(observation_space=gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)),
+        ParameterError,
+        r"env_name = .* is refused: .* observations of shape \(8, 8, 3\) and dtype uint8",
+    ),
+    (
+        env(action_space=gym.spaces.Discrete(2)),
+        ParameterError,
+        "env_name = .* is refused: SAC needs one vector of real-valued actions",
+    ),
+    (
+        env(action_space=gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)),
+        ParameterError,
+        "env_name = .* is refused: SAC needs bounded actions",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "kind", "expected"), ENVIRONMENTS)
+def test_environments(tmp_path, small_config, make, kind, expected):
+    config = small_config(env_name="Mine", checkpoint_interval=5, steps_per_call=5)
+    with pytest.raises(kind, match=f"^{expected}") as caught:
+        labkit.train(config, opening.open_run(tmp_path / "run", config), make_env=make)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mistake_in_a_user_s_own_environment_is_shown_as_it_is(tmp_path, small_config):
+    def answer(self, *good):
+        return 1 / 0
+
+    config = small_config(env_name="Mine")
+    with pytest.raises(ZeroDivisionError):
+        labkit.train(config, opening.open_run(tmp_path, config), make_env=env(answer=answer))
+
+
+def test_a_server_that_is_gone_is_named_within_a_time_limit(tmp_path, small_config):
+    def answer(self, *good):
+        made.replay.server.stop()
+        return good
+
+    config = small_config(env_name="Mine", num_iterations=5_000, eval_interval=0)
+    made = labkit.parts.build(config, env(answer=answer))
+    labkit.parts.collect_initially(config, made)
+    with pytest.raises(
+        StalledError, match=r"Reverb server at localhost:\d+ no longer answers; last good"
+    ):
+        labkit.train(config, opening.open_run(tmp_path, config), made)
+
+
+STORAGE = {
+    "metrics.csv": r".*metrics\.csv cannot be written \(No space left on device\); last good",
+    "policy.partial": r".*policy cannot be written",
+    "checkpoints": "no checkpoint could be written to .* at gradient step 10",
+}
+
+
+@pytest.mark.parametrize("name", STORAGE)
+def test_a_full_disk_or_a_vanished_folder_is_named(tmp_path, small_config, name):
+    """/dev/full is a disk without space; a file where a folder must be is one that vanished."""
+
+    def answer(self, *good):
+        place = tmp_path / "run" / name
+        if place.is_dir():
+            place.rename(tmp_path / "moved")
+        place.unlink(missing_ok=True)
+        place.symlink_to("/dev/full")
+        type(self).answer = Env.answer
+        return good
+
+    config = small_config(env_name="Mine", checkpoint_interval=10, policy_save_interval=10)
+    with pytest.raises(StorageError, match=f"^{STORAGE[name]}") as caught:
+        labkit.train(
+            config, opening.open_run(tmp_path / "run", config), make_env=env(answer=answer)
+        )
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, RunError)
+    assert caught.value._render_traceback_() == [f"StorageError: {caught.value}"]
+
+
+HANGS = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+import labkit
+from labkit import opening
+import test_bad_input
+config = labkit.SACConfig(**test_bad_input.SMALL, environment_timeout=sys.argv[3])
+Mine = test_bad_input.env(answer=lambda self, *good: time.sleep(30) or good)
+if sys.argv[3] == "0":
+    Mine = test_bad_input.env()
+labkit.train(config, opening.open_run(sys.argv[1], config), make_env=Mine)
+"""
+SMALL = {"env_name": "Mine", "checkpoint_interval": 5, "steps_per_call": 5, "num_iterations": 20,
+         "initial_collect_steps": 300, "batch_size": 32, "num_eval_episodes": 1}  # fmt: skip
+
+
+def test_an_environment_that_hangs_is_ended_and_the_run_goes_on(tmp_path):
+    def run(limit):
+        command = [sys.executable, "-c", HANGS, str(tmp_path), os.path.dirname(__file__), limit]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    ended = run("2")
+    assert ended.returncode == -signal.SIGKILL
+    line = "the environment did not come back from one step or reset within 2 s"
+    assert f"labkit: {line}" in ended.stderr
+    assert checkpoint.latest(tmp_path / "checkpoints").name == "000000005"
+    again = run("0")
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert f"the last start of this run: {line}" in again.stdout
+    assert runs.read_metrics(tmp_path).gradient_step.iloc[-1] == 20
+
+
+def test_a_second_interrupt_stops_at_once():
+    with pytest.raises(KeyboardInterrupt), training.stop_request() as stop:  # noqa: PT012
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+FIELDS = [field.name for field in SACConfig.__attrs_attrs__]
+ANYTHING = (
+    some.none() | some.booleans() | some.integers() | some.floats() | some.text(max_size=20)
+    | some.binary(max_size=5) | some.lists(some.integers() | some.floats() | some.text(max_size=5))
+    | some.dictionaries(some.text(max_size=3), some.integers(), max_size=2)
+    | some.sampled_from(["(1, 2)", "1e3", "[1,", "(" * 99, "1e999", "0x10", "1_000", "-0.0", " 7 "])
+)  # fmt: skip
+
+
+@settings(max_examples=600, deadline=None)
+@given(some.dictionaries(some.sampled_from(FIELDS) | some.text(max_size=8), ANYTHING, max_size=4))
+def test_fuzzed_parameters_are_taken_or_refused_in_one_line(parameters):
+    refused = None
+    try:
+        config = SACConfig.parse(parameters)
+    except ParameterError as error:
+        refused = str(error)
+    if refused is None:
+        again = json.loads(json.dumps({name: getattr(config, name) for name in FIELDS}))
+        assert SACConfig.parse(again) == config, "what was taken survives a file"
+    else:
+        assert "\n" not in refused
+        assert any(repr(name)[1:-1] in refused or name in refused for name in parameters)
+
+
+def test_the_table_is_long_enough():
+    assert len(PARAMETERS) + len(FILES) + len(ENVIRONMENTS) + len(STORAGE) >= 40
