@@ -2,7 +2,7 @@
 
 An environment that costs nothing and small networks, so that 300 000 steps take minutes;
 evaluations, checkpoints and saved policies come as often as in a run of millions. The replay table
-is full after the first twentieth: what grows after that is a leak. Writes benchmarks/results/soak.csv.
+is full after the first twentieth: what grows after that is a leak. Writes results/soak.csv.
 """
 
 import os

@@ -85,8 +85,8 @@ class Loop:
             ):
                 ticker.advance(self.step)
                 while self.step < total and not stop:
-                    self.iterate(pool, stop)
-                    ticker.advance(last_return=self.last_return)
+                    count = self.iterate(pool, stop)
+                    ticker.advance(count, last_return=self.last_return)
         except _StoppedError:
             self.owes_evaluation = True
         self.parts.env_steps = self.env_step
@@ -103,8 +103,8 @@ class Loop:
         if stop:
             print(f"stopped at gradient step {self.step} of {total}; run this again to go on")
 
-    def iterate(self, pool: Background, stop: StopRequest) -> None:
-        """Env steps and gradient steps side by side, equally many, then whatever is due."""
+    def iterate(self, pool: Background, stop: StopRequest) -> int:
+        """Env steps and gradient steps side by side, then what is due; returns how many."""
         config = self.config
         count = self.until_due()
         pending = pool.submit(self.gradient_steps, count)
@@ -126,6 +126,7 @@ class Loop:
         waited = self.recorder.seconds() - self.saved_seconds
         if self.due(config.checkpoint_interval) or 0 < config.checkpoint_seconds <= waited:
             self.save_checkpoint()
+        return count
 
     def wait_for(self, pending: Future) -> Any:
         """The result, or the named error when the replay table will never give a batch."""
@@ -227,7 +228,9 @@ class Loop:
         self.collector.set_state(state["collector"])
         self.policy.set_state(state["noise"])
         self.policy.set_weights(learn.flat_weights(parts.agent).numpy())
-        # What an environment draws from generators of its own begins anew, but not from the start.
+        # What an environment, or TF-Agents' buffer, draws from generators of its own begins anew,
+        # but not from the start.
+        tf.random.set_seed(config.seed + self.step)
         parts.collect_env.seed(config.seed + self.step)
         environments.isolated(parts.collect_env).set_state(state["environment"])
         return state["seconds"]

@@ -14,6 +14,7 @@ from tf_agents.utils import nest_utils
 
 from labkit.config import ParameterError
 from labkit.rows import Layout, pack
+from labkit.runtime import quiet
 
 FILE = "rows.npz"
 
@@ -59,8 +60,12 @@ class UniformReplay:
         return draws.map(lambda rows, info: rows).prefetch(2)
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
-        """Draws `batches` batches once and returns them as rows `[batches * batch_size, width]`."""
-        return np.concatenate(list(self.dataset(batch_size).take(batches).as_numpy_iterator()))
+        """Draws `batches` batches once and returns them as rows `[batches * batch_size, width]`.
+
+        Not through `dataset`: once TensorFlow is seeded, each new one would draw the same again.
+        """
+        with quiet():  # deprecated, and what `as_dataset` itself calls
+            return self._buffer.get_next(sample_batch_size=batches * batch_size)[0].numpy()
 
     def save(self, target: Path) -> None:
         """Writes what is held to the new directory `target`."""

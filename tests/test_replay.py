@@ -41,6 +41,14 @@ def test_what_is_written_is_sampled(table):
     assert stored(table, 7) == sorted(tuple(map(float, row)) for row in expected)
 
 
+def test_two_samples_are_two_draws_though_tensorflow_is_seeded(table):
+    tf.random.set_seed(1)
+    for t in range(50):
+        table.write([t, 0], [0], 0, 1, [t, 1])
+    table.flush()
+    assert table.sample(8).tolist() != table.sample(8).tolist()
+
+
 def test_oldest_goes_first(table):
     for t in range(130):
         table.write([t, 0], [0], 0, 1, [t, 1])
