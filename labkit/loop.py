@@ -96,6 +96,7 @@ class Loop:
             if self.step == total and not stop:
                 # Other episodes than those seen in between: nothing was chosen by this score.
                 self.evaluate(stop, final=True)
+                self.save_checkpoint()  # with this score: the run may be asked to go on from here
         self.recorder.save_policy()
         self.recorder.close()
         megabytes = checkpoint.size_bytes(self.folder) / 1e6

@@ -24,7 +24,8 @@ def locate(run_dir: str | os.PathLike, config: SACConfig, resume: str = "auto") 
         run_dir: relative to the working directory, or absolute; empty means a new numbered
             directory under `runs/`.
         config: what is to be run.
-        resume: 'auto' goes on with an unfinished run of the same configuration; 'never' takes
+        resume: 'auto' goes on with an unfinished run of the same configuration, or with one that
+            is asked for more iterations; 'never' takes
             another directory, `run_dir` with a number behind it, where `run_dir` holds a run.
 
     Raises:
@@ -64,6 +65,8 @@ def _beside(path: Path) -> Path:
 def check_resumable(path: Path, config: SACConfig) -> None:
     """Refuses a directory whose run is finished, damaged, or of another configuration.
 
+    A run may be asked to go on for more iterations than before, not for fewer.
+
     Raises:
         ParameterError: names the file that is damaged, or each field that differs.
     """
@@ -73,6 +76,7 @@ def check_resumable(path: Path, config: SACConfig) -> None:
         f"{name} is {getattr(theirs, name)!r} there and {getattr(config, name)!r} here"
         for name in names
         if getattr(theirs, name) != getattr(config, name)
+        and (name != "num_iterations" or theirs.num_iterations > config.num_iterations)
     ]
     if differing:
         raise ParameterError(
@@ -124,7 +128,9 @@ def open_run(run_dir: str | os.PathLike, config: SACConfig, resume: str = "auto"
     path = locate(run_dir, config, resume)
     _lock(path)
     if (path / "config.json").exists():
-        return Run(path, config)
+        run = Run(path, config)
+        run.write_config()
+        return run
     return Run.create(path, config)
 
 

@@ -53,15 +53,19 @@ class Run:
         run = cls(Path(path), config)
         with (run.path / "metrics.csv").open("w", newline="") as file:
             csv.writer(file).writerow(COLUMNS)
+        run.write_config()
+        return run
+
+    def write_config(self) -> None:
+        """Writes `config.json`; a half-written one is never seen."""
         content = {
             "format": FORMAT,
-            "config": attrs.asdict(config),
+            "config": attrs.asdict(self.config),
             "versions": {name: _version(name) for name in PACKAGES},
         }
-        partial = run.path / "config.json.partial"
+        partial = self.path / "config.json.partial"
         partial.write_text(json.dumps(content, indent=2) + "\n")
-        partial.replace(run.path / "config.json")
-        return run
+        partial.replace(self.path / "config.json")
 
     def log(self, **values: float) -> None:
         """Appends one row to `metrics.csv`; columns that are not given stay empty."""

@@ -1,5 +1,6 @@
 """Notebook 03, run for real and small, on a copy; the committed file is only read."""
 
+import os
 import re
 import subprocess
 import sys
@@ -35,7 +36,10 @@ NOISE = re.compile(
 def papermill_cli(directory, **parameters):
     pairs = [part for name, value in parameters.items() for part in ("-p", name, value)]
     command = [sys.executable, "-m", "papermill", str(NOTEBOOK), "out.ipynb", *pairs]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=280)
+    env = {**os.environ, "PYTHONPATH": str(directory)}
+    return subprocess.run(
+        command, cwd=directory, env=env, capture_output=True, text=True, timeout=280
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +83,15 @@ def test_pictures_and_videos_are_embedded(executed):
     videos = sum(d.get("text/html", "").count("data:video/mp4;base64,") for d in data)
     assert videos == 3  # before, and both side by side
     assert sum("image/png" in d for d in data) >= 7  # a frame, three strips, three figures
+
+
+def test_it_runs_where_reverb_cannot_be_imported(tmp_path):
+    (tmp_path / "reverb.py").write_text("raise ImportError('no wheel here')\n")
+    done = papermill_cli(tmp_path, **{**SMALL, "replay": "tf_uniform"})
+    assert done.returncode == 0, done.stderr[-3000:]
+    notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    assert all(output.output_type != "error" for output in outputs(notebook))
+    assert runs.read_metrics(tmp_path / "my run").eval_return.notna().sum() == 3
 
 
 def test_another_environment_of_the_suite(tmp_path):

@@ -57,6 +57,16 @@ def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_refused(tmp_pat
         opening.open_run(tmp_path, config)
 
 
+def test_a_finished_run_may_be_asked_for_more_and_never_for_less(tmp_path):
+    run = opening.open_run(tmp_path, SACConfig(num_iterations=7))
+    score = Evaluation((1.0,), (9.0,), (0.0,))
+    run.log_evaluation(score, env_step=7, gradient_step=7, wall_seconds=1)
+    more = opening.open_run(tmp_path, SACConfig(num_iterations=9))
+    assert runs.read_config(tmp_path) == more.config == SACConfig(num_iterations=9)
+    with pytest.raises(ParameterError, match="num_iterations is 9 there and 8 here"):
+        opening.open_run(tmp_path, SACConfig(num_iterations=8))
+
+
 def test_resume_never_takes_another_directory(tmp_path):
     first = opening.open_run(tmp_path / "a", SACConfig())
     second = opening.open_run(tmp_path / "a", SACConfig(), resume="never")

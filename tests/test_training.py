@@ -140,6 +140,19 @@ def test_it_learns_in_a_users_own_environment(small_config, tmp_path):
     assert returns.iloc[-1] > -0.01  # within 0.1 of the best action
 
 
+def test_a_finished_run_goes_on_when_asked_for_more(small_config, tmp_path):
+    for total in (20, 30):
+        config = small_config(env_name="Target", num_iterations=total)
+        labkit.train(config, opening.open_run(tmp_path, config), make_env=Target)
+    table = runs.read_metrics(tmp_path)
+    evaluated = table[table.eval_return.notna()]
+    assert evaluated.gradient_step.tolist() == [0, 10, 20, 30]
+    assert [len(row) for row in evaluated.eval_returns] == [1, 1, 2, 2]
+    logged = table[table.critic_loss.notna()]
+    assert logged.gradient_step.tolist() == list(range(5, 31, 5))
+    assert logged.env_step.tolist() == list(range(305, 331, 5))
+
+
 class Broken(Target):
     """Its reward, squared, is more than a float32 can hold."""
 
