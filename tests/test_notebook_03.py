@@ -119,8 +119,7 @@ def test_a_mistake_is_one_line_in_the_cell_and_the_last_of_papermill(tmp_path):
 def test_every_parameter_is_described_and_is_a_field():
     described = papermill.inspect_notebook(str(NOTEBOOK))
     fields = {field.name for field in attrs.fields(SACConfig)}
-    # A scale for each of 28 observations is nothing to type on a command line.
-    assert set(described) == fields - {"observation_scale"} | {"run_dir", "resume"}
+    assert set(described) == fields | {"run_dir", "resume"}
     for name, parameter in described.items():
         assert parameter["inferred_type_name"] != "None", name
         assert len(parameter["help"]) > 8, name
