@@ -51,8 +51,8 @@ class Loop:
             run.forget_metrics_after(None)
         self.recorder = Recorder(run, parts.agent, lambda: self.env_step, spent)
         self.saved_at, self.saved_seconds = -1, self.recorder.seconds()
-        batches = iter(parts.replay.dataset(config.batch_size))
-        with runtime.quiet(), self.stall_named():  # Reverb's sampler says hello with its first
+        with runtime.quiet(), self.stall_named():  # Reverb's sampler says hello
+            batches = iter(parts.replay.dataset(config.batch_size))
             next(batches)
         self.steps, self.begun = learn.make_steps(parts.agent, self.update, batches)
 
