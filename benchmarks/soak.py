@@ -10,13 +10,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import labkit  # first: it silences gym
+
+# isort: split
 import attrs
 import click
 import gym
 import numpy as np
 import pandas as pd
 
-import labkit
 from benchmarks.stopwatch import resident_mib
 from labkit import opening, runs
 
