@@ -28,7 +28,7 @@ check: setup ## format, lint, types, tests
 	@$(PY) -m mypy --no-error-summary
 	@$(PY) -m pytest $(ARGS)
 
-torture: setup ## kill a training 20 times and check that nothing is lost (about ten minutes)
+torture: setup ## kill a training 20 times and check that nothing is lost (three minutes)
 	@$(PY) tests/torture.py $(ARGS)
 
 soak: setup ## memory and open files over 300 000 steps (about ten minutes)
