@@ -55,17 +55,26 @@ def save(
         replay.save(partial / "replay")
         for file in partial.rglob("*"):
             _flush_to_disk(file)
-        shutil.rmtree(final, ignore_errors=True)
+        _forget(final)
         partial.rename(final)
         _flush_to_disk(folder)
         for old in steps(folder)[:-KEPT]:
-            shutil.rmtree(folder / f"{old:09d}", ignore_errors=True)
+            _forget(folder / f"{old:09d}")
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise StorageError(
             f"no checkpoint could be written to {folder} at gradient step {step} ({reason})"
         ) from None
     return final
+
+
+def _forget(checkpoint: Path) -> None:
+    """Deletes a checkpoint, under another name: half deleted it would look like a whole one."""
+    forgotten = checkpoint.with_name("forgotten")
+    shutil.rmtree(forgotten, ignore_errors=True)
+    if checkpoint.exists():
+        checkpoint.rename(forgotten)
+        shutil.rmtree(forgotten, ignore_errors=True)
 
 
 def _flush_to_disk(path: Path) -> None:
