@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import resource
 import statistics
 import time
@@ -51,8 +50,9 @@ class Stopwatch:
 
 def resident_mib() -> float:
     """Memory of this process that is in RAM now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    from labkit.memory import resident_bytes  # not at the top: Stable-Baselines3 has no labkit
+
+    return resident_bytes() / 2**20
 
 
 def per_call_ms(call, calls: int, rounds: int = 5) -> float:

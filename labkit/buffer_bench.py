@@ -1,9 +1,7 @@
 """How fast and how large the three replay buffers are, measured where the notebook runs."""
 
-import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -13,6 +11,7 @@ from tf_agents.replay_buffers import py_uniform_replay_buffer, tf_uniform_replay
 from tf_agents.specs import tensor_spec
 
 from labkit import buffers
+from labkit.memory import resident_bytes
 from labkit.runtime import quiet
 
 KINDS = ("TFUniform", "TFUniform in a graph", "PyUniform", "Reverb")
@@ -93,12 +92,6 @@ def storage_bytes(buffer: Any) -> int:
         leaves = [*buffer._data_table.variables(), *buffer._id_table.variables()]
         return sum(int(np.prod(v.shape)) * v.dtype.size for v in leaves)
     return sum(array.nbytes for array in tf.nest.flatten(buffer._storage.get(slice(None))))
-
-
-def resident_bytes() -> int:
-    """Resident memory of this process; 0 where /proc does not tell."""
-    path = Path("/proc/self/statm")
-    return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if path.exists() else 0
 
 
 def _make(kind: str, data_spec: Any, step: Any, capacity: int):

@@ -154,6 +154,17 @@ def _text(default: str, pattern: str, allowed: str, unit: str):
     return _field(default, convert, allowed, unit)
 
 
+def check_capacity(config, unit: str) -> None:
+    """Refuses a replay buffer that a batch does not fit into.
+
+    Raises:
+        ParameterError: names both.
+    """
+    if config.replay_buffer_capacity < config.batch_size:
+        allowed = f"at least batch_size = {config.batch_size} ({unit})"
+        raise refuse("replay_buffer_capacity", config.replay_buffer_capacity, allowed)
+
+
 MANY = 10**9
 # These do not change what is learned: a run may be resumed with others.
 FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds", "environment_timeout")
@@ -211,12 +222,7 @@ class SACConfig:
     environment_timeout = _integer(300, 0, MANY, "seconds for one env step or reset")
 
     def __attrs_post_init__(self):
-        if self.replay_buffer_capacity < self.batch_size:
-            raise refuse(
-                "replay_buffer_capacity",
-                self.replay_buffer_capacity,
-                f"at least batch_size = {self.batch_size} (transitions)",
-            )
+        check_capacity(self, "transitions")
 
     @classmethod
     def parse(cls, parameters: dict[str, Any]) -> "SACConfig":

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pandas as pd
 
-from labkit.config import MANY, _integer, _real, _text, refuse
+from labkit.config import MANY, _integer, _real, _text, check_capacity
 
 # Of the table that `benchmarks/cartpole_dqn.py` writes: what a reader sees, and its column.
 COLUMNS = [
@@ -56,12 +56,7 @@ class DQNConfig:
     benchmark_seconds = _real(2.0, 0, 600, "seconds for each measurement", above=True)
 
     def __attrs_post_init__(self):
-        if self.replay_buffer_capacity < self.batch_size:
-            raise refuse(
-                "replay_buffer_capacity",
-                self.replay_buffer_capacity,
-                f"at least batch_size = {self.batch_size} (steps)",
-            )
+        check_capacity(self, "steps")
 
     @classmethod
     def from_notebook(cls, namespace: Mapping[str, Any]) -> "DQNConfig":

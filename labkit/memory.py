@@ -2,6 +2,8 @@
 
 import ctypes
 import gc
+import os
+from pathlib import Path
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -33,3 +35,9 @@ def allocated_megabytes() -> float:
     mallinfo2.restype = _Mallinfo2
     info = mallinfo2()
     return (info.uordblks + info.hblkhd) / 1e6
+
+
+def resident_bytes() -> int:
+    """What of this process is in RAM now; 0 where /proc does not tell."""
+    path = Path("/proc/self/statm")
+    return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if path.exists() else 0
