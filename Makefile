@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run doctor test check torture soak bench bench-scaling lab lock clean
+.PHONY: help setup run doctor test check torture soak bench bench-scaling lab tensorboard lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -39,6 +39,9 @@ bench: setup ## measure throughput beside peers, about eight minutes (ARGS=--qui
 
 lab: setup ## open JupyterLab in notebooks/
 	@cd notebooks && PATH="$(CURDIR)/.venv/bin:$$PATH" ../$(PY) -m jupyterlab $(ARGS)
+
+tensorboard: setup ## the curves of all runs under runs/ in a browser, on this machine only
+	@$(PY) -m tensorboard.main --logdir runs --host 127.0.0.1 $(ARGS)
 
 bench-scaling: setup ## gradient steps/s with 1, 2 and 4 replicas: benchmarks/results/scaling.png
 	@$(PY) -m benchmarks.scaling $(ARGS)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from labkit import checkpoint, environments, learn, rows, runs, runtime
+from labkit import checkpoint, environments, learn, live, rows, runs, runtime
 from labkit.agent import state_variables
 from labkit.background import Background
 from labkit.collect import ActorPolicy, Collector
@@ -43,6 +43,7 @@ class Loop:
         )
         self.greedy = ActorPolicy(parts.agent)
         self.step, self.first_env_step, spent = 0, parts.env_steps, 0.0
+        self.view = live.View(run)
         self.loss_sum, self.loss_count = np.zeros(4), 0
         self.last_return, self.owes_evaluation = "not yet", True
         if saved := checkpoint.latest(self.folder):
@@ -68,7 +69,8 @@ class Loop:
             RunError: one of `errors`; the message names the last good checkpoint.
         """
         try:
-            self.run_all(stop)
+            with self.view:
+                self.run_all(stop)
         except RunError as error:
             good = checkpoint.latest(self.folder)
             raise type(error)(f"{error}; last good checkpoint: {good or 'none yet'}") from None
@@ -81,9 +83,8 @@ class Loop:
                 self.evaluate(stop)
             with (
                 Background("gradient steps") as pool,
-                progress("training", total, "it") as ticker,
+                progress("training", total, "it", done=self.step, cell=self.view) as ticker,
             ):
-                ticker.advance(self.step)
                 while self.step < total and not stop:
                     count = self.iterate(pool, stop)
                     ticker.advance(count, last_return=self.last_return)
@@ -191,7 +192,7 @@ class Loop:
             if stop:
                 raise _StoppedError
 
-        with progress("evaluation", episodes, "episodes") as ticker:
+        with progress("evaluation", episodes, "episodes", cell=self.view.aside) as ticker:
             seed = config.seed + (2 if final else 1) * EVAL_SEED
             result = evaluate(self.parts.eval_env, self.greedy, episodes, seed, after_episode)
         self.recorder.log_evaluation(self.step, result)

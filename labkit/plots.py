@@ -4,7 +4,7 @@ Each function returns a figure that a notebook displays, once, as the last value
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -60,13 +60,50 @@ STYLE: dict[Any, Any] = {
 }
 
 
-class _NotebookFigure(Figure):
+class NotebookFigure(Figure):
     """A figure that displays itself: IPython knows pyplot's figures only once pyplot is loaded."""
 
-    def _repr_png_(self) -> bytes:
-        png = io.BytesIO()
-        self.savefig(png, format="png")
-        return png.getvalue()
+    def _repr_png_(self) -> tuple[bytes, dict[str, str]]:
+        return png_of(self), {"alt": describe(self)}
+
+
+def png_of(figure: Figure) -> bytes:
+    """The figure as a PNG."""
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    return png.getvalue()
+
+
+def describe(figure: Figure) -> str:
+    """What stands in for the picture where it cannot be seen: title, axes and legend of each panel.
+
+    For example `return over env steps: each episode, evaluation mean`.
+    """
+    panels = []
+    for axes in figure.axes:
+        names = (axes.get_title(loc="left") or axes.get_title(), axes.get_ylabel())
+        what = ", ".join(name for name in names if name)
+        along = f" over {axes.get_xlabel()}" if what and axes.get_xlabel() else axes.get_xlabel()
+        labels = dict.fromkeys(str(text) for text in axes.get_legend_handles_labels()[1])
+        parts = (what + along, ", ".join(labels))
+        panels.append(": ".join(part for part in parts if part))
+    return "Figure. " + "; ".join(dict.fromkeys(panel for panel in panels if panel))
+
+
+class NothingToDraw(ValueError):
+    """A run holds nothing of what a figure shows: not yet, or because it was stopped early."""
+
+
+def if_any(draw: Callable[..., Figure], *args: Any, **options: Any) -> Figure | None:
+    """The figure `draw(*args, **options)`, or one printed line where there is nothing to draw yet.
+
+    A notebook whose training was stopped early goes on to its end with it.
+    """
+    try:
+        return draw(*args, **options)
+    except NothingToDraw as nothing:
+        print(f"no figure: {nothing}")
+        return None
 
 
 def learning_curve(
@@ -84,11 +121,11 @@ def learning_curve(
         The figure; lines in this order: the zero line, the published curve, episodes, mean.
 
     Raises:
-        ValueError: a column is missing, or no evaluation was made.
+        ValueError: a column is missing; `NothingToDraw`: no evaluation was made.
     """
     evaluated = _evaluations(metrics, "eval_return", "eval_returns")
     with mpl.rc_context(STYLE):
-        figure = _NotebookFigure(figsize=(8, 4.4), layout="constrained")
+        figure = NotebookFigure(figsize=(8, 4.4), layout="constrained")
         axes = figure.subplots()
         axes.axhline(0, color=GREY, linewidth=1)
         if published:
@@ -104,7 +141,7 @@ def learning_curve(
             )
         _episodes(axes, evaluated, "eval_returns")
         _mean(axes, evaluated["env_step"], evaluated["eval_return"])
-        _label(axes, "env steps", "return of an episode (sum of rewards)", title)
+        label_axes(axes, "env steps", "return of an episode (sum of rewards)", title)
         figure.legend(loc="outside lower center", ncols=3)
     return figure
 
@@ -120,7 +157,7 @@ def losses(metrics: pd.DataFrame) -> Figure:
         The figure with four axes in that order, one line each.
 
     Raises:
-        ValueError: a column is missing, or no loss was logged.
+        ValueError: a column is missing; `NothingToDraw`: no loss was logged.
     """
     panels = (
         ("critic_loss", "critic loss (scaled return²)", BLUE),
@@ -131,9 +168,9 @@ def losses(metrics: pd.DataFrame) -> Figure:
     names = [name for name, _, _ in panels]
     _require(metrics, "gradient_step", *names)
     if not len(metrics) or metrics[names].isna().all(axis=None):
-        raise ValueError("these metrics hold no losses: no gradient step was logged")
+        raise NothingToDraw("these metrics hold no losses: no gradient step was logged yet")
     with mpl.rc_context(STYLE):
-        figure = _NotebookFigure(figsize=(9, 5.2), layout="constrained")
+        figure = NotebookFigure(figsize=(9, 5.2), layout="constrained")
         for axes, (name, label, color) in zip(
             figure.subplots(2, 2, sharex=True).flat, panels, strict=True
         ):
@@ -145,7 +182,7 @@ def losses(metrics: pd.DataFrame) -> Figure:
             wide = name == "alpha" or values.max() > 30 * values.min()
             if wide and len(values) and values.min() > 0:
                 _log_scale(axes)
-            _label(axes, "gradient steps" if name.startswith("alpha") else "", label)
+            label_axes(axes, "gradient steps" if name.startswith("alpha") else "", label)
     return figure
 
 
@@ -160,7 +197,7 @@ def distance_and_length(metrics: pd.DataFrame) -> Figure:
         The figure; without distances (NaN: nothing there walks) it has the lengths' panel alone.
 
     Raises:
-        ValueError: a column is missing, or no evaluation was made.
+        ValueError: a column is missing; `NothingToDraw`: no evaluation was made.
     """
     evaluated = _evaluations(metrics, "eval_return", "eval_distances", "eval_lengths")
     panels = [
@@ -171,14 +208,14 @@ def distance_and_length(metrics: pd.DataFrame) -> Figure:
     if not panels:
         raise ValueError("these evaluations hold neither distances nor lengths of episodes")
     with mpl.rc_context(STYLE):
-        figure = _NotebookFigure(figsize=(4.6 * len(panels), 3.4), layout="constrained")
+        figure = NotebookFigure(figsize=(4.6 * len(panels), 3.4), layout="constrained")
         for axes, (name, label) in zip(
             figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True
         ):
             means = [float(np.mean(_floats(episodes) or np.nan)) for episodes in evaluated[name]]
             _episodes(axes, evaluated, name)
             _mean(axes, evaluated["env_step"], means)
-            _label(axes, "env steps", label)
+            label_axes(axes, "env steps", label)
             axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
@@ -195,7 +232,7 @@ def _evaluations(metrics: pd.DataFrame, *names: str) -> pd.DataFrame:
     _require(metrics, "env_step", *names)
     evaluated = metrics[metrics["eval_return"].notna()]
     if evaluated.empty:
-        raise ValueError("these metrics hold no evaluation: nothing to draw yet")
+        raise NothingToDraw("these metrics hold no evaluation: nothing to draw yet")
     return evaluated
 
 
@@ -232,7 +269,8 @@ def _log_scale(axes: Axes) -> None:
         axis_formatter(lambda value, _: f"{value:g}")
 
 
-def _label(axes: Axes, x: str, y: str, title: str | None = None) -> None:
+def label_axes(axes: Axes, x: str, y: str, title: str | None = None) -> None:
+    """Labels, title, and whole steps on the x axis."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title or "")

@@ -16,9 +16,12 @@ from tqdm import tqdm
 # terminal: the kernel writes its progress to this file, and the launcher draws the bar.
 FILE_VARIABLE = "LABKIT_PROGRESS"
 SECONDS_BETWEEN_UPDATES = 0.5
+# Who shows cells while they run says so to the kernel: Jupyter's server, VS Code, Colab, Kaggle.
+# papermill, nbval and nbconvert do not; they keep the last output alone.
+FRONT_ENDS = ("JPY_SESSION_NAME", "VSCODE_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
 
 
-class _Sink:
+class Sink:
     """Shows one line and replaces it; the base shows nothing."""
 
     def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
@@ -28,7 +31,7 @@ class _Sink:
         """Leaves what is worth keeping: one line of text, or nothing."""
 
 
-class _FileSink(_Sink):
+class _FileSink(Sink):
     def __init__(self, path: str, label: str):
         self._path, self._label = Path(path), label
 
@@ -47,25 +50,43 @@ class _FileSink(_Sink):
             partial.replace(self._path)
 
 
-class _CellSink(_Sink):
-    """One display that is updated in place, so that the saved notebook keeps one clean line."""
+class CellLine(Sink):
+    """One display that is updated in place, so that the saved notebook keeps one clean line.
+
+    Where nobody looks on, there is nothing but that line.
+    """
 
     def __init__(self) -> None:
-        from IPython.display import display
-
-        self._handle = display({"text/plain": ""}, raw=True, display_id=True)
-
-    def _put(self, text: str) -> None:
-        self._handle.update({"text/plain": text}, raw=True)
+        self._display = Display()
 
     def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
-        self._put(str(bar))
+        """Replaces the line by the bar, where somebody may see it."""
+        if watched():
+            self._display.put({"text/plain": str(bar)})
 
     def end(self, summary: str) -> None:
-        self._put(summary)
+        """Leaves the summary."""
+        self._display.put({"text/plain": summary})
 
 
-class _TerminalSink(_Sink):
+class Display:
+    """An output of the running cell that is replaced by what is put there next."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def put(self, data: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
+        """Shows `data`, by MIME type, in place of what was there."""
+        from IPython.display import display
+
+        options = {"raw": True, "metadata": metadata or {}}
+        if self._handle is None:
+            self._handle = display(data, display_id=True, **options)
+        else:
+            self._handle.update(data, **options)
+
+
+class _TerminalSink(Sink):
     def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
         sys.stderr.write("\r" + str(bar))
         sys.stderr.flush()
@@ -74,7 +95,8 @@ class _TerminalSink(_Sink):
         sys.stderr.write("\r\033[K" + summary + "\n")
 
 
-def _in_kernel() -> bool:
+def in_kernel() -> bool:
+    """Whether this code runs in a notebook's cell."""
     with contextlib.suppress(ImportError):
         from IPython import get_ipython
 
@@ -82,12 +104,19 @@ def _in_kernel() -> bool:
     return False
 
 
+def watched() -> bool:
+    """Whether somebody may be looking at this kernel's cells while they run."""
+    return in_kernel() and any(os.environ.get(name) for name in FRONT_ENDS)
+
+
 class Ticker:
     """Counts what is done; cheap enough to be told of every step."""
 
-    def __init__(self, label: str, total: int, unit: str, sinks: list[_Sink]):
+    def __init__(self, label: str, total: int, unit: str, sinks: list[Sink], done: int = 0):
         # The bar is only asked for its text: where that goes is the sinks' business.
-        self._bar = tqdm(total=total, unit=unit, desc=label, file=io.StringIO(), ncols=100)
+        self._bar = tqdm(
+            total=total, unit=unit, desc=label, initial=done, file=io.StringIO(), ncols=100
+        )
         self._sinks, self._shown, self._started = sinks, 0.0, time.monotonic()
 
     def advance(self, count: int = 1, **facts: Any) -> None:
@@ -111,7 +140,7 @@ class Ticker:
         spent = (
             f"{seconds // 60:.0f} min {seconds % 60:.0f} s" if seconds >= 60 else f"{seconds:.1f} s"
         )
-        rate = self._bar.n / max(seconds, 1e-9)
+        rate = (self._bar.n - self._bar.initial) / max(seconds, 1e-9)
         count = f"{self._bar.n:,}".replace(",", " ")
         return (
             f"{self._bar.desc}: {count} {self._bar.unit} in {spent}, {rate:.3g} {self._bar.unit}/s"
@@ -125,22 +154,26 @@ class Ticker:
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int, unit: str) -> Iterator[Ticker]:
+def progress(
+    label: str, total: int, unit: str, done: int = 0, cell: Sink | None = None
+) -> Iterator[Ticker]:
     """Shows a task's progress wherever this process can be seen.
 
     Args:
         label: what is going on, such as 'training'.
         total: how many units there are.
         unit: what is counted, such as 'it' or 'episodes'.
+        done: how many were done before, by a run that goes on.
+        cell: what shows it in a notebook; a line of its own by default.
     """
-    sinks: list[_Sink] = []
+    sinks: list[Sink] = []
     if path := os.environ.get(FILE_VARIABLE):
         sinks.append(_FileSink(path, label))
-    if _in_kernel():
-        sinks.append(_CellSink())
+    if in_kernel():
+        sinks.append(cell or CellLine())
     elif sys.stderr.isatty():
         sinks.append(_TerminalSink())
-    ticker = Ticker(label, total, unit, sinks)
+    ticker = Ticker(label, total, unit, sinks, done)
     ticker.refresh()
     try:
         yield ticker

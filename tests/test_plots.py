@@ -106,7 +106,7 @@ def test_one_row_is_enough():
     assert line(axes, "evaluation mean").get_marker() == "o"  # a line of one point is invisible
     figure = plots.losses(table.iloc[:1])
     assert all(axes.lines[0].get_marker() == "o" for axes in figure.axes)
-    assert figure._repr_png_()
+    assert plots.png_of(figure)
 
 
 @pytest.mark.parametrize("draw", [plots.learning_curve, plots.losses, plots.distance_and_length])
@@ -115,6 +115,23 @@ def test_nothing_to_draw_is_said_in_one_line(draw):
         with pytest.raises(ValueError, match=message) as error:
             draw(table)
         assert "\n" not in str(error.value)
+
+
+def test_a_notebook_goes_on_where_there_is_nothing_to_draw_yet(capsys):
+    assert plots.if_any(plots.losses, metrics().iloc[:0]) is None
+    assert capsys.readouterr().out == (
+        "no figure: these metrics hold no losses: no gradient step was logged yet\n"
+    )
+    assert plots.if_any(plots.losses, metrics()).axes
+    with pytest.raises(ValueError, match="have no column"):
+        plots.if_any(plots.losses, pd.DataFrame())
+
+
+def test_a_figure_is_described_for_those_who_cannot_see_it():
+    assert plots.describe(plots.learning_curve(metrics(), title="a run")) == (
+        "Figure. a run, return of an episode (sum of rewards) over env steps: "
+        "TF-Agents tutorial, sampled actions, replay 10 000, each episode, evaluation mean"
+    )
 
 
 def test_no_evaluation_yet():
@@ -129,7 +146,8 @@ def test_a_notebook_shows_one_small_picture_on_white(draw, tmp_path):
     from IPython.core.formatters import DisplayFormatter
     from matplotlib import pyplot
 
-    shown, _ = DisplayFormatter().format(draw(metrics()))
+    shown, details = DisplayFormatter().format(draw(metrics()))
+    assert details["image/png"]["alt"].startswith("Figure. ")
     assert set(shown) == {"image/png", "text/plain"}
     assert len(shown["image/png"]) < 150_000
     (tmp_path / "figure.png").write_bytes(shown["image/png"])
