@@ -10,11 +10,14 @@ import time
 import urllib.request
 from pathlib import Path
 
+import psutil
 import pytest
+from conftest import SMALL
 from jupyter_client.manager import start_new_kernel
 from test_kernel import execute
 
-from labkit import agent, environments, parts, recorder, runs, server
+from labkit import agent, environments, recorder, runs, runtime, server
+from labkit.config import SACConfig
 from labkit.evaluation import Evaluation
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,16 +26,13 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory):
     """A folder `runs/0001` with one row of losses and one evaluation."""
-    from conftest import SMALL
-
-    from labkit.config import SACConfig
-
     path = tmp_path_factory.mktemp("project") / "runs" / "0001"
     path.mkdir(parents=True)
     config = SACConfig(**SMALL)
     run = runs.Run.create(path, config)
     env = environments.make(config.env_name, seed=0)
-    written = recorder.Recorder(run, agent.make_agent(env, config, parts.cpu()), lambda: 7)
+    made = agent.create_agent(config, env, runtime.make_strategy("cpu", config.batch_size))
+    written = recorder.Recorder(run, made, lambda: 7)
     written.log(5, [1.0, 2.0, 3.0], 0.5, 0.25)
     written.log_evaluation(5, Evaluation((4.0,), (10.0,), (0.1,)))
     written.close()
@@ -72,8 +72,6 @@ def test_make_tensorboard_serves_the_scalars_on_this_machine_only(logged):
 
 
 def _listening():
-    import psutil
-
     return [c for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
 
 
