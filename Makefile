@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run doctor test check torture soak bench bench-scaling lab tensorboard lock clean
+.PHONY: help setup run doctor test browser check torture soak bench bench-scaling lab tensorboard lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -21,6 +21,9 @@ doctor: setup ## does everything that labkit needs work on this machine?
 
 test: setup ## run all tests, every notebook included
 	@$(PY) -m pytest $(ARGS)
+
+browser: setup ## run every notebook in JupyterLab, driven in Chromium; screenshots in build/browser/
+	@SCREENSHOTS=build/browser $(PY) -m pytest -m browser tests/browser $(ARGS)
 
 check: setup ## format, lint, types, tests
 	@$(PY) -m ruff format --check --quiet .

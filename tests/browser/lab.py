@@ -1,0 +1,126 @@
+"""A real JupyterLab, driven by a real Chromium: what a reader sees."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from playwright.sync_api import Page, TimeoutError, sync_playwright
+
+from labkit import server
+
+TOKEN = "browser-test"
+NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+# The whole notebook is in the page, not only what is scrolled to; nobody is asked about news.
+SETTINGS = {
+    "notebook-extension/tracker": {"windowingMode": "none"},
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+}
+
+
+def find_chromium() -> str | None:
+    """The path of a Chromium or Chrome on this machine."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator:
+    """A headless browser."""
+    with sync_playwright() as playwright:
+        # As root, and in most containers, Chromium's own sandbox cannot be set up.
+        arguments = ["--no-sandbox"] if os.getuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=arguments)
+        yield browser
+        browser.close()
+
+
+@contextlib.contextmanager
+def jupyterlab(folder: Path, home: Path) -> Iterator[str]:
+    """The address of a JupyterLab in `folder`, whose settings and state live in `home`."""
+    for name, values in SETTINGS.items():
+        file = home / f"config/lab/user-settings/@jupyterlab/{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    folders = {"CONFIG": "config", "DATA": "data", "RUNTIME": "runtime"}
+    env = {**os.environ, "IPYTHONDIR": str(home / "ipython")}
+    env |= {f"JUPYTER_{name}_DIR": str(home / folder) for name, folder in folders.items()}
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+    port = server.free_port()
+    options = ["--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1"]
+    options += [f"--port={port}", "--port-retries=0", f"--IdentityProvider.token={TOKEN}"]
+    with (home / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *options], cwd=folder, env=env, stderr=log
+        )
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/api?token={TOKEN}", home / "log")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()  # its kernels end with it
+            process.wait(30)
+
+
+def _wait_for(address: str, log: Path, seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5):
+            return
+        time.sleep(0.5)
+    raise AssertionError(f"no JupyterLab within {seconds} s: {log.read_text()[-2000:]}")
+
+
+def open_notebook(page: Page, address: str, name: str) -> None:
+    """Opens a notebook and waits until its kernel may be asked."""
+    # A workspace of its own: another would open with the notebooks of the tests before.
+    page.goto(f"{address}/lab/workspaces/{Path(name).stem}/tree/{name}?token={TOKEN}")
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=90_000)
+    page.wait_for_selector('[data-status="idle"]', timeout=90_000, state="attached")
+
+
+def run_all(page: Page, seconds: float) -> None:
+    """Run, Run All Cells, as a person does it; waits until every cell is done or one failed."""
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if failures(page) or not waiting(page):
+            return
+        time.sleep(0.5)
+    raise TimeoutError(f"not idle after {seconds} s; waiting: {waiting(page)}")
+
+
+def waiting(page: Page) -> list[str]:
+    """The code cells that have not finished: the beginning of each, from the notebook's model."""
+    return page.evaluate(
+        """() => [...jupyterapp.shell.currentWidget.content.model.cells]
+            .filter(cell => cell.type === 'code' && cell.sharedModel.getSource().trim()
+                && cell.executionCount === null)
+            .map(cell => cell.sharedModel.getSource().slice(0, 60))"""
+    )
+
+
+def failures(page: Page) -> list[str]:
+    """The text of every error and of everything on stderr."""
+    kinds = ("application/vnd.jupyter.error", "application/vnd.jupyter.stderr")
+    query = ", ".join(f'.jp-Notebook [data-mime-type="{kind}"]' for kind in kinds)
+    return page.eval_on_selector_all(query, "found => found.map(output => output.innerText)")
+
+
+def photograph(page: Page, folder: Path, name: str, height: int = 2400) -> list[Path]:
+    """Screenshots of the notebook from top to bottom, a screen each."""
+    page.set_viewport_size({"width": page.viewport_size["width"], "height": height})
+    outer = ".jp-Notebook .jp-WindowedPanel-outer"
+    total = page.eval_on_selector(outer, "panel => panel.scrollHeight")
+    step, files = height - 150, []
+    for number, top in enumerate(range(0, total, step)):
+        page.eval_on_selector(outer, f"panel => panel.scrollTop = {top}")
+        page.wait_for_timeout(150)
+        files.append(folder / f"{name}-{number:02}.png")
+        page.screenshot(path=files[-1])
+    return files

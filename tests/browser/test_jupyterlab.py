@@ -1,0 +1,132 @@
+"""Every notebook in a real JupyterLab: runs to its end, shows its pictures, plays its videos."""
+
+import os
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+
+from labkit import server
+
+lab = pytest.importorskip("lab", reason="Playwright is not installed")
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+SMALL = {
+    "01_overlapping_trajectories": {"measured_items": 200},
+    "02_replay_buffers": {
+        "num_iterations": 30,
+        "initial_collect_steps": 150,
+        "eval_interval": 10,
+        "interim_eval_episodes": 2,
+        "num_eval_episodes": 3,
+        "benchmark_seconds": 0.05,
+    },
+    "03_sac_minitaur": {
+        "num_iterations": 300,
+        "initial_collect_steps": 400,
+        "log_interval": 20,
+        "eval_interval": 150,
+        "interim_eval_episodes": 1,
+        "num_eval_episodes": 2,
+    },
+}
+WIDTHS = (1280, 1920)
+THEMES = ("JupyterLab Light", "JupyterLab Dark")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(lab.find_chromium() is None, reason=f"no {' or '.join(lab.NAMES)} here"),
+]
+
+
+@pytest.fixture(scope="module")
+def screenshots(tmp_path_factory):
+    """Where screenshots go: the folder that SCREENSHOTS names, or a temporary one."""
+    folder = Path(os.environ.get("SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A JupyterLab in a folder with a copy of each notebook, small parameters put in."""
+    folder, home = tmp_path_factory.mktemp("notebooks"), tmp_path_factory.mktemp("home")
+    for notebook in NOTEBOOKS:
+        parameters = dict(SMALL[notebook.stem])
+        if "port" in papermill.inspect_notebook(str(notebook)):
+            parameters["port"] = server.free_port()
+        copy = papermill.execute_notebook(str(notebook), None, parameters, prepare_only=True)
+        for cell in copy.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        nbformat.write(copy, folder / notebook.name)
+    broken = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")])
+    nbformat.write(broken, folder / "broken.ipynb")
+    with lab.jupyterlab(folder, home) as found:
+        yield found
+
+
+@pytest.fixture
+def page(address):
+    with lab.chromium() as browser:
+        page = browser.new_page(viewport={"width": WIDTHS[0], "height": 1400})
+        page.set_default_timeout(60_000)
+        yield page
+
+
+PICTURES = """
+found => found.map(picture => ({
+    size: [picture.naturalWidth, picture.naturalHeight],
+    shown: picture.getBoundingClientRect().width,
+    room: picture.closest('.jp-OutputArea, .jp-RenderedHTMLCommon').clientWidth,
+    alt: picture.alt || '',
+}))
+"""
+# Seconds of each video before and after a second of playing.
+PLAY = """
+async found => Promise.all(found.map(async video => {
+    video.muted = true;
+    video.scrollIntoView();
+    await video.play();
+    const before = video.currentTime;
+    await new Promise(resolve => setTimeout(resolve, 1000));
+    return [before, video.currentTime, video.videoWidth];
+}))
+"""
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_run_all_cells(notebook, address, page, screenshots):
+    lab.open_notebook(page, address, notebook.name)
+    lab.run_all(page, seconds=900)
+    assert lab.failures(page) == []
+    assert lab.waiting(page) == []
+
+    pictures = page.eval_on_selector_all(".jp-Notebook .jp-OutputArea img", PICTURES)
+    assert pictures
+    for picture in pictures:
+        assert min(picture["size"]) > 0, picture
+        assert 0 < picture["shown"] <= picture["room"] + 1, f"cut off: {picture}"
+    videos = page.eval_on_selector_all(".jp-Notebook video", PLAY)
+    assert all(after > before and width > 0 for before, after, width in videos), videos
+    assert bool(videos) == ("<video" in notebook.read_text())
+
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 1400})
+        for theme in THEMES:
+            change = "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})"
+            page.evaluate(change, theme)
+            page.wait_for_timeout(1500)
+            name = f"{notebook.stem}-{width}-{theme.split()[-1].lower()}"
+            files = lab.photograph(page, screenshots, name)
+            assert all(file.stat().st_size > 10_000 for file in files)
+
+
+def test_an_error_is_seen(address, page):
+    """That the checks above can fail."""
+    lab.open_notebook(page, address, "broken.ipynb")
+    lab.run_all(page, seconds=60)
+    assert "ZeroDivisionError" in lab.failures(page)[0]
