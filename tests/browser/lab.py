@@ -105,6 +105,23 @@ def waiting(page: Page) -> list[str]:
     )
 
 
+# Pictures among the outputs, in the notebook's model.
+IMAGES = """
+[...jupyterapp.shell.currentWidget.content.model.cells]
+    .filter(cell => cell.type === 'code')
+    .flatMap(cell => cell.outputs.toJSON())
+    .filter(output => output.data && Object.keys(output.data).some(kind => /^image/.test(kind)))
+    .length
+"""
+
+
+def wait_for_pictures(page: Page) -> int:
+    """Waits until every picture among the outputs stands in the page; returns how many."""
+    shown = "document.querySelectorAll('.jp-Notebook .jp-OutputArea-output img').length"
+    page.wait_for_function(f"() => {shown} >= {IMAGES}")
+    return page.evaluate(f"() => {IMAGES}")
+
+
 def failures(page: Page) -> list[str]:
     """The text of every error and of everything on stderr."""
     kinds = ("application/vnd.jupyter.error", "application/vnd.jupyter.stderr")

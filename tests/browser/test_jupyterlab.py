@@ -105,8 +105,9 @@ def test_run_all_cells(notebook, address, page, screenshots):
     assert lab.failures(page) == []
     assert lab.waiting(page) == []
 
+    count = lab.wait_for_pictures(page)
     pictures = page.eval_on_selector_all(".jp-Notebook .jp-OutputArea img", PICTURES)
-    assert pictures
+    assert len(pictures) >= count > 0
     for picture in pictures:
         assert min(picture["size"]) > 0, picture
         assert 0 < picture["shown"] <= picture["room"] + 1, f"cut off: {picture}"
@@ -122,6 +123,7 @@ def test_run_all_cells(notebook, address, page, screenshots):
             page.wait_for_timeout(1500)
             name = f"{notebook.stem}-{width}-{theme.split()[-1].lower()}"
             files = lab.photograph(page, screenshots, name)
+            assert files
             assert all(file.stat().st_size > 10_000 for file in files)
 
 

@@ -1,0 +1,94 @@
+"""What every notebook begins with: badges, the Colab cell, the runtime that Colab is asked for.
+
+    python scripts/front.py                    # the notebooks as they are committed: no badges
+    python scripts/front.py --repo owner/name  # `make badges REPO=owner/name`
+
+With a repository, badges that open it in Colab and Binder stand in each notebook and in README.md;
+without one there are none, because there would be nothing behind them.
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNTIME = "2025.07"  # the last of Colab's that has Python 3.11
+CELL_ID = "colab"
+BEGIN, END = "<!-- badges -->", "<!-- /badges -->"
+CELL = """\
+# In Colab: installs labkit from where this notebook was opened. Elsewhere: does nothing.
+import sys
+
+drive = False  # True keeps runs and their checkpoints on Google Drive
+origin = "{origin}"  # labkit's git address; empty is the repository that the notebook is from
+if "google.colab" in sys.modules:
+    from urllib.parse import unquote
+
+    shell = get_ipython()
+    told = shell.getoutput("curl -sm 9 $COLAB_JUPYTER_IP:$KMP_TARGET_PORT/api/sessions").n
+    origin = origin or unquote(told).partition("fileId=")[2].partition("/blob/")[0]
+    assert origin.startswith("https://"), "write labkit's git address behind origin ="
+    shell.system(f"[ -d labkit-source ] || git clone -q --depth=1 {{origin}} labkit-source")
+    sys.path.insert(0, "labkit-source/scripts")
+    import colab
+
+    colab.start(drive)"""
+
+
+def badges(repo: str, path: str) -> str:
+    """Markdown for the two badges of a notebook, `path` from the root of the repository."""
+    colab = f"https://colab.research.google.com/github/{repo}/blob/main/{path}"
+    binder = f"https://mybinder.org/v2/gh/{repo}/main?labpath={path.replace('/', '%2F')}"
+    return (
+        f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab}) "
+        f"[![Open in Binder](https://mybinder.org/badge_logo.svg)]({binder})"
+    )
+
+
+def front(notebook: nbformat.NotebookNode, repo: str, path: str) -> None:
+    """Puts badges, cell and runtime into a notebook, in place of those that are there."""
+    first, cells = notebook.cells[0], notebook.cells
+    text = re.sub(rf"\n\n{BEGIN}.*?{END}", "", first.source, flags=re.S)
+    if repo:
+        title, rest = text.split("\n", 1)
+        text = f"{title}\n\n{BEGIN}\n{badges(repo, path)}\n{END}\n{rest}"
+    first.source = text
+    source = CELL.format(origin=f"https://github.com/{repo}" if repo else "")
+    if cells[1].get("id") != CELL_ID:
+        cells.insert(1, nbformat.v4.new_code_cell(id=CELL_ID))
+    cells[1].source = source
+    cells[1].metadata["jupyter"] = {"source_hidden": True}
+    notebook.metadata["colab"] = {"runtime_attributes": {"runtime_version": RUNTIME}}
+
+
+def notebooks() -> list[Path]:
+    """The course's notebooks in order."""
+    return sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+
+
+def readme(text: str, repo: str) -> str:
+    """README.md with the badges of the notebooks between its two marks."""
+    lines = [f"{path.stem[:2]} {badges(repo, f'notebooks/{path.name}')}" for path in notebooks()]
+    body = "\n".join(["", *(lines if repo else []), ""])
+    return re.sub(rf"{BEGIN}.*?{END}", f"{BEGIN}{body}{END}", text, flags=re.S)
+
+
+def main() -> None:
+    """Rewrites the notebooks and README.md where they differ."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repo", default="", help="owner/name on GitHub")
+    repo = parser.parse_args().repo
+    if repo and not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
+        parser.error(f"--repo = {repo!r} is refused: allowed is owner/name")
+    for path in notebooks():
+        notebook = nbformat.read(path, as_version=4)
+        front(notebook, repo, f"notebooks/{path.name}")
+        nbformat.write(notebook, path)
+    file = ROOT / "README.md"
+    file.write_text(readme(file.read_text(), repo))
+
+
+if __name__ == "__main__":
+    main()
