@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run doctor test browser check torture soak bench bench-scaling lab tensorboard badges lock clean
+.PHONY: help setup run doctor test browser check torture soak bench bench-scaling lab tensorboard site badges lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -45,6 +45,9 @@ lab: setup ## open JupyterLab in notebooks/
 
 tensorboard: setup ## the curves of all runs under runs/ in a browser, on this machine only
 	@$(PY) -m tensorboard.main --logdir runs --host 127.0.0.1 $(ARGS)
+
+site: setup ## static pages in site/: notebooks, results, API reference; links checked
+	@$(PY) scripts/gallery.py $(ARGS)
 
 badges: setup ## badges for Colab and Binder in README.md and the notebooks: make badges REPO=owner/name
 	@$(PY) scripts/front.py --repo "$(REPO)"

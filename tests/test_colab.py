@@ -124,7 +124,7 @@ def machine(tmp_path_factory):
     )
     origin = home / "origin"
     subprocess.run(["git", "clone", "-q", "--bare", ROOT, origin], check=True, timeout=60)
-    (home / "gitconfig").write_text(f'[url "{origin}"]\n\tinsteadOf = {REPO}\n')
+    (home / "gitconfig").write_text(f'[url "file://{origin}"]\n\tinsteadOf = {REPO}\n')
     service = HTTPServer(("127.0.0.1", 0), Sessions)
     threading.Thread(target=service.serve_forever, daemon=True).start()
     variables = {k: v for k, v in os.environ.items() if not k.startswith(("JPY", "PYTHON"))}

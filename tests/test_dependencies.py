@@ -212,7 +212,7 @@ def undeclared(names: set[str], declared: set[str]) -> set[str]:
     """Imported names that come from no declared distribution."""
     providers = metadata.packages_distributions()
     own = {"labkit", "benchmarks", "conftest"}
-    own |= {path.stem for path in (ROOT / "tests").glob("*.py")}
+    own |= {path.stem for folder in ("tests", "scripts") for path in (ROOT / folder).rglob("*.py")}
     third_party = names - sys.stdlib_module_names - own
     return {
         name
@@ -228,6 +228,7 @@ def undeclared(names: set[str], declared: set[str]) -> set[str]:
         ("notebooks", {"main", "ray"}),
         ("tests", {"main", "ray", "test"}),
         ("benchmarks", {"main", "ray"}),
+        ("scripts", {"main", "ray", "test"}),
     ],
 )
 def test_what_is_imported_is_declared(folder, groups):

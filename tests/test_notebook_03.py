@@ -11,7 +11,7 @@ import nbformat
 import papermill
 import pytest
 
-from labkit import runs
+from labkit import runs, stopping
 from labkit.config import SACConfig
 
 NOTEBOOK = Path(__file__).parent.parent / "notebooks" / "03_sac_minitaur.ipynb"
@@ -102,6 +102,20 @@ def test_another_environment_of_the_suite(tmp_path):
     assert table.eval_return.notna().sum() == 3
     config = runs.read_config(tmp_path / "runs" / "0001")
     assert (config.reward_scale_factor, config.observation_scale) == (1.0, ())
+
+
+def test_stopped_before_its_first_evaluation_it_says_so_and_goes_on_to_its_end(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "stop").touch()  # as `make run` does at the first Ctrl-C
+    monkeypatch.setenv(stopping.FILE_VARIABLE, str(tmp_path / "stop"))
+    done = papermill_cli(tmp_path, **SMALL)
+    assert done.returncode == 0, done.stderr[-3000:]
+    notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    text = "".join(output.get("text", "") for output in outputs(notebook))
+    assert "stopped at gradient step 0 of 60" in text
+    assert text.count("no table: ") == 1
+    assert text.count("no figure: ") == 3
 
 
 def test_a_mistake_is_one_line_in_the_cell_and_the_last_of_papermill(tmp_path):

@@ -63,7 +63,10 @@ def address(tmp_path_factory):
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
         nbformat.write(copy, folder / notebook.name)
-    broken = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")])
+    broken = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell("1 / 0")],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+    )
     nbformat.write(broken, folder / "broken.ipynb")
     with lab.jupyterlab(folder, home) as found:
         yield found
