@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
 from labkit.buffer_bench import Measurement
-from labkit.plots import BLUE, GREEN, GREY, ORANGE, STYLE, _NotebookFigure
+from labkit.plots import BLUE, GREEN, GREY, ORANGE, STYLE, NotebookFigure
 
 EPISODE_COLORS = ("#CFE5F3", "#FBE3B5", "#CDEBE0", "#F3DCE8")  # Okabe-Ito hues, lightened
 BAND, BAND_COLOR = 6, "#dddddd"  # standard deviations
@@ -50,7 +50,7 @@ def contents(buffers: Sequence[Contents]) -> Figure:
     """
     heights = [1.1 + 1.1 * len(buffer.rows) for buffer in buffers]
     with mpl.rc_context(STYLE):
-        figure = _NotebookFigure(figsize=(11, sum(heights)), layout="constrained")
+        figure = NotebookFigure(figsize=(11, sum(heights)), layout="constrained")
         panels = figure.subplots(
             len(buffers), 2, squeeze=False, height_ratios=heights, width_ratios=(1.5, 1)
         )
@@ -143,7 +143,7 @@ def speeds(measurements: dict[str, Measurement]) -> Figure:
     )
     names = list(measurements)
     with mpl.rc_context(STYLE):
-        figure = _NotebookFigure(figsize=(10, 1.5 + 0.75 * len(names)), layout="constrained")
+        figure = NotebookFigure(figsize=(10, 1.5 + 0.75 * len(names)), layout="constrained")
         grid = figure.subplots(2, 2, sharey=True)
         for axes, (field, label, color) in zip(grid.flat, panels, strict=True):
             values = [getattr(measurements[name], field) for name in names]

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE, _NotebookFigure
+from labkit.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE, NotebookFigure
 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
 Event = tuple[
@@ -26,7 +26,7 @@ def frequencies(
         expected: what each formula says, in percent, by its name.
     """
     with mpl.rc_context(STYLE):
-        figure = _NotebookFigure(figsize=(7, 3.4), layout="constrained")
+        figure = NotebookFigure(figsize=(7, 3.4), layout="constrained")
         axes = figure.subplots()
         axes.bar(names, measured, color="#9cc9e8", label="measured")
         for (label, shares), marker, colour in zip(
@@ -88,7 +88,7 @@ def limiter(
     """
     begin = min(start for _, start, _ in events)
     with mpl.rc_context(STYLE):
-        figure = _NotebookFigure(figsize=(8, 4.4), layout="constrained")
+        figure = NotebookFigure(figsize=(8, 4.4), layout="constrained")
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1.2))
         times, values = balance(events, samples_per_insert, bounds).T
         above.axhspan(*bounds, color="#e8f3ea", label="allowed")
@@ -115,7 +115,7 @@ def lines(series: Mapping[str, tuple[Sequence[float], Sequence[float]]], x: str,
         y: the same for y.
     """
     with mpl.rc_context(STYLE):
-        figure = _NotebookFigure(figsize=(7, 3.4), layout="constrained")
+        figure = NotebookFigure(figsize=(7, 3.4), layout="constrained")
         axes = figure.subplots()
         for (name, (along, values)), colour in zip(series.items(), COLOURS, strict=False):
             axes.plot(along, values, "o-", color=colour, label=name)
@@ -136,7 +136,7 @@ def costs(names: Sequence[str], columns: Mapping[str, Sequence[float]]) -> Figur
     """
     with mpl.rc_context(STYLE):
         height = 1.2 + 0.34 * len(names)
-        figure = _NotebookFigure(figsize=(9.5, height), layout="constrained")
+        figure = NotebookFigure(figsize=(9.5, height), layout="constrained")
         panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
         for axes, (label, values), colour in zip(panels, columns.items(), COLOURS, strict=False):
             _bars(axes, names, values, colour)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from labkit.contents import Chunk, Contents, Item, Step, look
-from labkit.plots import STYLE, _NotebookFigure
+from labkit.plots import STYLE, NotebookFigure
 
 MOST_ITEMS = 24  # drawn; of more, the newest
 BLUES = ("#f2f2f2", "#cfe3f3", "#9cc9e8", "#5fa8d9")  # referred to 0, 1, 2, 3 or more times
@@ -132,7 +132,7 @@ def draw(picture: Picture) -> Figure:
     width, lanes = max(len(picture.columns), 1), len(picture.rows) + len(picture.bars)
     cell = min(0.8, 7.5 / width)
     with mpl.rc_context({**STYLE, "axes.grid": False}):
-        figure = _NotebookFigure(
+        figure = NotebookFigure(
             figsize=(2.6 + max(cell * width, 3.2), 1.1 + 0.36 * lanes), layout="constrained"
         )
         axes = figure.subplots()

@@ -60,7 +60,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-class _NotebookFigure(Figure):
+class NotebookFigure(Figure):
     """A figure that displays itself: IPython knows pyplot's figures only once pyplot is loaded."""
 
     def _repr_png_(self) -> bytes:
@@ -88,23 +88,14 @@ def learning_curve(
     """
     evaluated = _evaluations(metrics, "eval_return", "eval_returns")
     with mpl.rc_context(STYLE):
-        figure = _NotebookFigure(figsize=(8, 4.4), layout="constrained")
+        figure = NotebookFigure(figsize=(8, 4.4), layout="constrained")
         axes = figure.subplots()
         axes.axhline(0, color=GREY, linewidth=1)
         if published:
-            steps, returns = np.array(PUBLISHED_CURVE).T
-            axes.plot(
-                steps + PUBLISHED_INITIAL_STEPS,
-                returns,
-                color=ORANGE,
-                linestyle="--",
-                marker="s",
-                markersize=4,
-                label=PUBLISHED_LABEL,
-            )
+            published_curve(axes)
         _episodes(axes, evaluated, "eval_returns")
         _mean(axes, evaluated["env_step"], evaluated["eval_return"])
-        _label(axes, "env steps", "return of an episode (sum of rewards)", title)
+        label_axes(axes, "env steps", "return of an episode (sum of rewards)", title)
         figure.legend(loc="outside lower center", ncols=3)
     return figure
 
@@ -133,7 +124,7 @@ def losses(metrics: pd.DataFrame) -> Figure:
     if not len(metrics) or metrics[names].isna().all(axis=None):
         raise ValueError("these metrics hold no losses: no gradient step was logged")
     with mpl.rc_context(STYLE):
-        figure = _NotebookFigure(figsize=(9, 5.2), layout="constrained")
+        figure = NotebookFigure(figsize=(9, 5.2), layout="constrained")
         for axes, (name, label, color) in zip(
             figure.subplots(2, 2, sharex=True).flat, panels, strict=True
         ):
@@ -145,7 +136,7 @@ def losses(metrics: pd.DataFrame) -> Figure:
             wide = name == "alpha" or values.max() > 30 * values.min()
             if wide and len(values) and values.min() > 0:
                 _log_scale(axes)
-            _label(axes, "gradient steps" if name.startswith("alpha") else "", label)
+            label_axes(axes, "gradient steps" if name.startswith("alpha") else "", label)
     return figure
 
 
@@ -171,17 +162,31 @@ def distance_and_length(metrics: pd.DataFrame) -> Figure:
     if not panels:
         raise ValueError("these evaluations hold neither distances nor lengths of episodes")
     with mpl.rc_context(STYLE):
-        figure = _NotebookFigure(figsize=(4.6 * len(panels), 3.4), layout="constrained")
+        figure = NotebookFigure(figsize=(4.6 * len(panels), 3.4), layout="constrained")
         for axes, (name, label) in zip(
             figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True
         ):
             means = [float(np.mean(_floats(episodes) or np.nan)) for episodes in evaluated[name]]
             _episodes(axes, evaluated, name)
             _mean(axes, evaluated["env_step"], means)
-            _label(axes, "env steps", label)
+            label_axes(axes, "env steps", label)
             axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
+
+
+def published_curve(axes: Axes) -> None:
+    """Draws `PUBLISHED_CURVE`."""
+    steps, returns = np.array(PUBLISHED_CURVE).T
+    axes.plot(
+        steps + PUBLISHED_INITIAL_STEPS,
+        returns,
+        color=ORANGE,
+        linestyle="--",
+        marker="s",
+        markersize=4,
+        label=PUBLISHED_LABEL,
+    )
 
 
 def _require(metrics: pd.DataFrame, *names: str) -> None:
@@ -232,7 +237,8 @@ def _log_scale(axes: Axes) -> None:
         axis_formatter(lambda value, _: f"{value:g}")
 
 
-def _label(axes: Axes, x: str, y: str, title: str | None = None) -> None:
+def label_axes(axes: Axes, x: str, y: str, title: str | None = None) -> None:
+    """Labels, title, and whole steps on the x axis."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title or "")
