@@ -8,6 +8,7 @@ not run again, others go on from their last checkpoint.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import attrs
 import click
 from tqdm import tqdm
 
-from labkit import launch, opening
+from labkit import compare, launch, opening
 from labkit.config import ParameterError, SACConfig, refuse
 from labkit.stopping import StopRequest, stop_request
 
@@ -64,8 +65,10 @@ def plan(notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path
     taken = {"seed", "run_dir", "resume"} & set(texts)
     if taken:
         raise ParameterError(f"{min(taken)} is refused as a parameter: a sweep chooses it")
-    setting = "_".join(f"{name}-{text}" for name, text in texts.items() if name in SETTING)
-    setting = "".join(c if c.isalnum() or c in "-_.+" else "" for c in setting) or "defaults"
+    # num_iterations is not part of it: more of them go on in the same directory.
+    names = [name for name in texts if name not in compare.NOT_A_SETTING]
+    setting = "_".join(f"{name}-{texts[name]}" for name in names) or "defaults"
+    setting = re.sub(r"[^\w.+-]+", "_", setting)
     jobs = []
     for seed in seeds:
         run_dir = into / setting / f"seed-{seed}"
@@ -76,10 +79,6 @@ def plan(notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path
             opening.check_resumable(run_dir, config)
         jobs.append(job)
     return jobs
-
-
-# num_iterations is how far a run goes, not what it is: more of it goes on in the same directory.
-SETTING = {field.name for field in attrs.fields(SACConfig)} - {"num_iterations"}
 
 
 def run_all(notebook: Path, jobs: Sequence[Job], workers: int) -> list[Job]:
@@ -147,7 +146,7 @@ def _look(bar: tqdm, running: list[Job], jobs: int, waiting: int, stop: StopRequ
             else:
                 bar.write(f"failed: {job.name}: {last_line(job.log)}", file=sys.stderr)
     ended = jobs - waiting - len(running)
-    bar.set_postfix_str(f"{len(running)} running, {waiting} waiting, {ended} ended")
+    bar.set_postfix_str(f"{len(running)} running, {waiting} waiting, {ended} ended", refresh=False)
 
 
 def _steps(job: Job) -> int:
