@@ -98,6 +98,18 @@ def find(folders: str | os.PathLike | Iterable[str | os.PathLike]) -> tuple[list
     return found, damaged
 
 
+def common_budget(found: Sequence[Finding]) -> int:
+    """The most gradient steps after which every run was evaluated.
+
+    Raises:
+        ParameterError: there is no such number.
+    """
+    shared = set.intersection(*(set(run.evaluations.gradient_step) for run in found))
+    if not shared - {0}:
+        raise ParameterError("budget = None is refused: no number of gradient steps is in all runs")
+    return int(max(shared))
+
+
 def scores(found: Sequence[Finding], budget: int) -> pd.DataFrame:
     """How each run stood after `budget` gradient steps, the most episodes counting.
 

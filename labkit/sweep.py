@@ -54,8 +54,21 @@ class Job:
         )
 
 
-def plan(notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path) -> list[Job]:
+def plan(
+    notebook: Path,
+    seeds: Sequence[str],
+    texts: dict[str, str],
+    into: Path,
+    setting: str | None = None,
+) -> list[Job]:
     """One job a seed, each checked before any begins.
+
+    Args:
+        notebook: with the parameters seed and run_dir.
+        seeds: one run for each.
+        texts: what every run gets, parameter → text, as on the command line.
+        into: the folder for `setting/seed-N`.
+        setting: the folder's name; None: made of what `texts` asks for beyond the defaults.
 
     Raises:
         ParameterError: a parameter or a seed is refused, or a directory holds another run.
@@ -67,8 +80,8 @@ def plan(notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path
         raise ParameterError(f"{min(taken)} is refused as a parameter: a sweep chooses it")
     # num_iterations is not part of it: more of them go on in the same directory.
     names = [name for name in texts if name not in compare.NOT_A_SETTING]
-    setting = "_".join(f"{name}-{texts[name]}" for name in names) or "defaults"
-    setting = re.sub(r"[^\w.+-]+", "_", setting)
+    words = "_".join(f"{name}-{texts[name]}" for name in names) or "defaults"
+    setting = setting or re.sub(r"[^\w.+-]+", "_", words)
     jobs = []
     for seed in seeds:
         run_dir = into / setting / f"seed-{seed}"
