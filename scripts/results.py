@@ -1,8 +1,9 @@
 """The study of the Minitaur over seeds: runs it, keeps what is worth it, writes the page.
 
-python scripts/results.py                       all three steps
+python scripts/results.py                       all that follows
 python scripts/results.py run --setting defaults --seed 3 --budget 50000
 python scripts/results.py track                 runs/results/ into results/minitaur/
+python scripts/results.py best                  the best policy and its clip
 python scripts/results.py page                  results/minitaur/README.md and its figures
 """
 
@@ -15,16 +16,19 @@ import click
 import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 from labkit import compare, opening, sweep
 from labkit.config import ParameterError, SACConfig
+from labkit.film import film_strip
 from labkit.runs import read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 import results_page  # noqa: E402
 import study  # noqa: E402
+import watch  # noqa: E402
 
 NOTEBOOK = ROOT / "notebooks" / "03_sac_minitaur.ipynb"
 RUNS = ROOT / "runs" / "results"
 KEPT = ROOT / "results" / "minitaur" / "study"
+BEST = ROOT / "results" / "minitaur" / "best"
 
 
 @click.group(invoke_without_command=True)
@@ -32,7 +36,7 @@ KEPT = ROOT / "results" / "minitaur" / "study"
 def main(context: click.Context) -> None:
     """Runs, tracks and shows the study of the Minitaur; all of it takes about five hours."""
     if context.invoked_subcommand is None:
-        for command in (run, track, page):
+        for command in (run, track, best, page):
             context.invoke(command)
 
 
@@ -92,6 +96,23 @@ def track() -> None:
         for name in ("config.json", "metrics.csv"):
             shutil.copyfile(source / name, target / name)
         click.echo(f"tracked: {target.relative_to(ROOT)}")
+
+
+@main.command()
+def best() -> None:
+    """Keeps the policy with the highest final return after the largest budget, and its clip."""
+    done = [job for job in study.PLAN if (RUNS / job.setting / f"seed-{job.seed}").exists()]
+    found, _ = compare.find({RUNS / job.setting / f"seed-{job.seed}" for job in done})
+    budget = max(int(run.evaluations.gradient_step.max()) for run in found)
+    table = compare.scores(found, budget)
+    source = table.path[table["return"].idxmax()]
+    shutil.rmtree(BEST, ignore_errors=True)
+    shutil.copytree(source / "policy", BEST / "policy")
+    shutil.copyfile(source / "config.json", BEST / "config.json")
+    recordings = watch.film(BEST, seed=0, out=BEST / "clip.mp4")
+    (BEST / "strip.png").write_bytes(film_strip(recordings[0].frames, columns=6))
+    results_page.write_best(table.loc[table["return"].idxmax()], budget, recordings, BEST)
+    click.echo(f"kept: {source.relative_to(ROOT)} in {BEST.relative_to(ROOT)}")
 
 
 @main.command()

@@ -13,6 +13,7 @@ import study
 from labkit import compare, compare_plots, intervals, plots
 from labkit.compare import Finding
 from labkit.config import SACConfig
+from labkit.video import Recording
 
 EPISODES = SACConfig().num_eval_episodes
 LEVELS = (1, 5, 10)
@@ -186,6 +187,34 @@ def made_with(found: Sequence[Finding]) -> str:
         for kind in sorted(kinds)
     ]
     return "## Made with\n\n" + "\n".join(lines)
+
+
+def write_best(
+    score: pd.Series, budget: int, recordings: Sequence[Recording], target: Path
+) -> None:
+    """Writes the page beside the best policy.
+
+    Args:
+        score: its row of `compare.scores`.
+        budget: gradient steps it was trained for.
+        recordings: the two episodes of its clip.
+        target: its folder.
+    """
+    episodes = " and ".join(f"{one.return_:+.2f} in {one.steps} steps" for one in recordings)
+    (target / "README.md").write_text(f"""# The best policy
+
+Seed {score.seed} of the setting `{score.path.parent.name}` after {spaced(budget)} gradient steps: mean return {score["return"]:+.2f} over {score.episodes} greedy
+episodes, {score.distance:.2f} m forward, {score.length:.0f} of 1000 steps. It is the best of all runs of that length, and so flatters the setting: [how all did](../README.md).
+
+[clip.mp4](clip.mp4): two more greedy episodes, {episodes}.
+
+![Six moments of the first episode](strip.png)
+
+    make watch REPLAY=1                       # plays it in the physics and films it anew
+    make results ARGS=best                    # chose it, and wrote this folder
+
+`policy/` is a TensorFlow SavedModel; five lines of Python use it, see the [README](../../../README.md#in-python).
+""")
 
 
 def middle(values: Sequence[float]) -> str:
