@@ -35,17 +35,21 @@ def owner(run_dir: Path) -> int | None:
 
 
 def look(pid: int, run_dir: Path) -> dict[str, float] | None:
-    """Where the run stands now; None once its process is gone."""
+    """Where the run stands now; None once its process has ended.
+
+    Before the first row of metrics the step is -1.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        table = pd.read_csv(run_dir / "metrics.csv", usecols=["gradient_step", "wall_seconds"])
-    except (OSError, ValueError):
+    except OSError:
         return None
-    if table.empty:
+    if fields[0] == "Z":  # ended, and its parent has not looked yet
         return None
+    table = pd.read_csv(run_dir / "metrics.csv", usecols=["gradient_step", "wall_seconds"])
+    step, seconds = table.iloc[-1] if len(table) else (-1, 0.0)
     return {
-        "gradient_step": int(table.gradient_step.iloc[-1]),
-        "wall_seconds": float(table.wall_seconds.iloc[-1]),
+        "gradient_step": int(step),
+        "wall_seconds": float(seconds),
         "cpu_seconds": (int(fields[11]) + int(fields[12])) / TICKS,
         "resident_mib": int(fields[21]) * PAGE / 2**20,
     }
@@ -53,17 +57,15 @@ def look(pid: int, run_dir: Path) -> dict[str, float] | None:
 
 def follow(run_dir: Path, until: int) -> pd.DataFrame:
     """One row for each new row of the run's metrics, until that step or the process's end."""
-    pid, begin = None, time.monotonic()
+    pid, begin = owner(run_dir), time.monotonic()
     while pid is None:
-        pid = owner(run_dir)
-        if pid is None and time.monotonic() - begin > SECONDS_TO_BEGIN:
+        if time.monotonic() - begin > SECONDS_TO_BEGIN:
             sys.exit(f"nobody wrote to {run_dir} within {SECONDS_TO_BEGIN:.0f} s")
-        time.sleep(1)
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+        pid = owner(run_dir)
     rows: list[dict[str, float]] = []
-    while (row := look(pid, run_dir)) is None or row["gradient_step"] <= until:
-        if row is None and not Path(f"/proc/{pid}").exists():
-            break
-        if row and (not rows or row["gradient_step"] > rows[-1]["gradient_step"]):
+    while (row := look(pid, run_dir)) and row["gradient_step"] <= until:
+        if row["gradient_step"] > (rows[-1]["gradient_step"] if rows else -1):
             rows.append(row)
         time.sleep(SECONDS_BETWEEN_LOOKS)
     return pd.DataFrame(rows)

@@ -44,6 +44,7 @@ def test_it_ends_at_the_step_asked_for(tmp_path, monkeypatch):
 
 def test_a_run_that_nobody_writes_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(pace, "SECONDS_TO_BEGIN", 0.1)
+    monkeypatch.setattr(pace, "SECONDS_BETWEEN_LOOKS", 0.1)
     with pytest.raises(SystemExit, match="nobody wrote to"):
         pace.follow(tmp_path, until=1)
 
