@@ -2,10 +2,11 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run doctor test browser check torture soak bench bench-scaling lab tensorboard site badges lock clean
+.PHONY: help setup run sweep watch results doctor test browser check torture soak bench bench-scaling lab tensorboard site badges lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
+SEEDS ?= 0 1 2
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -15,6 +16,20 @@ setup: ## make .venv from requirements.lock (nothing, if that is done)
 
 run: setup ## train the Minitaur: notebooks/03_sac_minitaur.ipynb into a new folder under runs/
 	@$(PY) -m labkit.launch notebooks/03_sac_minitaur.ipynb $(ARGS)
+
+sweep: setup ## several seeds side by side, then compared (SEEDS='0 1 2' ARGS='-p gamma 0.98')
+	@$(PY) -m labkit.sweep notebooks/03_sac_minitaur.ipynb --seeds '$(SEEDS)' $(ARGS)
+
+results: setup ## run what is missing of the tracked study (hours), write results/minitaur/README.md
+	@$(PY) scripts/results.py $(ARGS)
+
+watch: ## where the clip of the best policy is; REPLAY=1 runs that policy and records a new one
+ifdef REPLAY
+	@$(MAKE) --no-print-directory setup && $(PY) scripts/watch.py $(ARGS)
+else
+	@echo "two episodes of the best policy: $(CURDIR)/results/minitaur/best/clip.mp4"
+	@echo "run it here and record it anew: make watch REPLAY=1"
+endif
 
 doctor: setup ## does everything that labkit needs work on this machine?
 	@$(PY) -m labkit.doctor

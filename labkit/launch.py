@@ -36,15 +36,18 @@ from labkit.config import ParameterError, SACConfig, nearest
 def main(notebook: Path, pairs: tuple[tuple[str, str], ...]) -> None:
     """Runs NOTEBOOK into a run directory and shows its progress; NOTEBOOK is not changed."""
     try:
-        parameters, run_dir = check(notebook, dict(pairs))
+        texts = dict(pairs)
+        parameters, config = check(notebook, texts)
+        resume = texts.get("resume", "auto")
+        run_dir = opening.locate(texts.get("run_dir", ""), config, resume)
     except ParameterError as error:
         click.echo(f"ParameterError: {error}", err=True)
         sys.exit(2)
     sys.exit(execute(notebook, run_dir, {**parameters, "run_dir": str(run_dir)}))
 
 
-def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], Path]:
-    """Turns the command line's texts into checked values and a run directory, before a kernel.
+def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACConfig]:
+    """Turns the command line's texts into checked values and a configuration, before a kernel.
 
     Raises:
         ParameterError: the notebook is not there, has no such parameter, or refuses the value.
@@ -64,8 +67,7 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], Path]:
     ours = {name: text for name, text in texts.items() if name in fields}
     config = SACConfig.parse(ours)
     environments.check_name(config.env_name)
-    run_dir = opening.locate(texts.get("run_dir", ""), config, texts.get("resume", "auto"))
-    return {**texts, **{name: getattr(config, name) for name in ours}}, run_dir
+    return {**texts, **{name: getattr(config, name) for name in ours}}, config
 
 
 def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
@@ -88,7 +90,7 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
                 str(notebook),
                 str(output),
                 parameters,
-                progress_bar={"desc": "cells", "unit": "cell", **_bar_options()},
+                progress_bar={"desc": "cells", "unit": "cell", **bar_options()},
             )
     except PapermillExecutionError as error:
         status, message = 1, f"{error.ename}: {error.evalue}"
@@ -123,15 +125,15 @@ def _watch(state: Path, done: threading.Event) -> None:
                 continue
             if bar is None:
                 unit = " " + now["unit"]
-                bar = tqdm(total=now["total"], unit=unit, desc=label, position=1, **_bar_options())
+                bar = tqdm(total=now["total"], unit=unit, desc=label, position=1, **bar_options())
             bar.set_postfix(now["facts"], refresh=False)
             bar.update(now["done"] - bar.n)
     if bar is not None:
         bar.close()
 
 
-def _bar_options() -> dict[str, Any]:
-    # A terminal is redrawn twice a second; a log file wants a line now and then.
+def bar_options() -> dict[str, Any]:
+    """How often a bar is drawn: a terminal twice a second, a log file now and then."""
     return {"leave": False, "mininterval": 0.5 if sys.stderr.isatty() else 30.0}
 
 

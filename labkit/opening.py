@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import attrs
 
-from labkit import environments
+from labkit import checkpoint, environments
 from labkit.config import FREE_TO_CHANGE, ParameterError, SACConfig, refuse
 from labkit.runs import Run, read_config, read_metrics
 
@@ -65,7 +65,8 @@ def _beside(path: Path) -> Path:
 def check_resumable(path: Path, config: SACConfig) -> None:
     """Refuses a directory whose run is finished, damaged, or of another configuration.
 
-    A run may be asked to go on for more iterations than before, not for fewer.
+    A run may be asked to go on for more iterations than before; for fewer, as long as it has not
+    taken more yet.
 
     Raises:
         ParameterError: names the file that is damaged, or each field that differs.
@@ -75,20 +76,33 @@ def check_resumable(path: Path, config: SACConfig) -> None:
     differing = [
         f"{name} is {getattr(theirs, name)!r} there and {getattr(config, name)!r} here"
         for name in names
-        if getattr(theirs, name) != getattr(config, name)
-        and (name != "num_iterations" or theirs.num_iterations > config.num_iterations)
+        if getattr(theirs, name) != getattr(config, name) and name != "num_iterations"
     ]
     if differing:
         raise ParameterError(
             f"run_dir = {str(path)!r} is refused: it holds a run of another configuration "
             f"({'; '.join(differing)}), which is never overwritten; allowed is a new directory"
         )
-    table = read_metrics(path)
-    if (table.gradient_step[table.eval_return.notna()] == config.num_iterations).any():
+    if is_finished(path, config):
         raise ParameterError(
             f"run_dir = {str(path)!r} is refused: it holds a run that is finished, which is never "
             "overwritten; allowed is a new directory, or '' for the next number under runs/"
         )
+    taken = max(checkpoint.steps(path / "checkpoints"), default=0)
+    if taken > config.num_iterations:
+        raise refuse(
+            "num_iterations", config.num_iterations, f"{taken} or more, as many as {path} has taken"
+        )
+
+
+def is_finished(path: Path, config: SACConfig) -> bool:
+    """Whether the run in `path` has the final evaluation after `config.num_iterations`.
+
+    It may have gone on since.
+    """
+    table = read_metrics(path)
+    at_end = table.eval_returns[table.gradient_step == config.num_iterations]
+    return bool((at_end.map(len) >= config.num_eval_episodes).any())
 
 
 def _next_number(root: Path) -> Path:

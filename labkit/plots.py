@@ -129,16 +129,7 @@ def learning_curve(
         axes = figure.subplots()
         axes.axhline(0, color=GREY, linewidth=1)
         if published:
-            steps, returns = np.array(PUBLISHED_CURVE).T
-            axes.plot(
-                steps + PUBLISHED_INITIAL_STEPS,
-                returns,
-                color=ORANGE,
-                linestyle="--",
-                marker="s",
-                markersize=4,
-                label=PUBLISHED_LABEL,
-            )
+            published_curve(axes)
         _episodes(axes, evaluated, "eval_returns")
         _mean(axes, evaluated["env_step"], evaluated["eval_return"])
         label_axes(axes, "env steps", "return of an episode (sum of rewards)", title)
@@ -219,6 +210,20 @@ def distance_and_length(metrics: pd.DataFrame) -> Figure:
             axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
+
+
+def published_curve(axes: Axes) -> None:
+    """Draws `PUBLISHED_CURVE`."""
+    steps, returns = np.array(PUBLISHED_CURVE).T
+    axes.plot(
+        steps + PUBLISHED_INITIAL_STEPS,
+        returns,
+        color=ORANGE,
+        linestyle="--",
+        marker="s",
+        markersize=4,
+        label=PUBLISHED_LABEL,
+    )
 
 
 def _require(metrics: pd.DataFrame, *names: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from labkit import launch
+from labkit.config import SACConfig
 
 
 def run(*arguments):
@@ -57,10 +58,9 @@ def test_no_such_notebook(capfd):
     assert capfd.readouterr().err == "ParameterError: there is no notebook 'nowhere.ipynb'\n"
 
 
-def test_texts_become_typed_values(tmp_path, monkeypatch):
+def test_texts_become_typed_values():
     texts = {"num_iterations": "1e3", "actor_fc_layer_params": "(8, 8)", "run_dir": "x"}
-    monkeypatch.chdir(tmp_path)
-    checked, run_dir = launch.check(Path(NOTEBOOK), texts)
-    assert run_dir == Path("x")
+    checked, config = launch.check(Path(NOTEBOOK), texts)
+    assert config == SACConfig(num_iterations=1000, actor_fc_layer_params=(8, 8))
     assert checked == {"num_iterations": 1000, "actor_fc_layer_params": (8, 8), "run_dir": "x"}
     assert type(checked["num_iterations"]) is int

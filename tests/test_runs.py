@@ -43,12 +43,14 @@ def test_a_run_of_another_configuration_is_never_overwritten(tmp_path):
 
 
 def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_refused(tmp_path):
-    config = SACConfig(num_iterations=7)
+    config = SACConfig(num_eval_episodes=1, num_iterations=7)
     run = opening.open_run(tmp_path, config)
     run.log_evaluation(
         Evaluation((1.0,), (9.0,), (0.0,)), env_step=5, gradient_step=5, wall_seconds=1
     )
-    again = opening.open_run(tmp_path, SACConfig(num_iterations=7, strategy="cpu"))
+    again = opening.open_run(
+        tmp_path, SACConfig(num_eval_episodes=1, num_iterations=7, strategy="cpu")
+    )
     assert len(again.metrics()) == 1
     run.log_evaluation(
         Evaluation((1.0,), (9.0,), (0.0,)), env_step=7, gradient_step=7, wall_seconds=1
@@ -57,14 +59,25 @@ def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_refused(tmp_pat
         opening.open_run(tmp_path, config)
 
 
-def test_a_finished_run_may_be_asked_for_more_and_never_for_less(tmp_path):
-    run = opening.open_run(tmp_path, SACConfig(num_iterations=7))
+def test_a_finished_run_may_be_asked_for_more_and_not_for_less_than_it_took(tmp_path):
+    run = opening.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=7))
     score = Evaluation((1.0,), (9.0,), (0.0,))
     run.log_evaluation(score, env_step=7, gradient_step=7, wall_seconds=1)
-    more = opening.open_run(tmp_path, SACConfig(num_iterations=9))
-    assert runs.read_config(tmp_path) == more.config == SACConfig(num_iterations=9)
-    with pytest.raises(ParameterError, match="num_iterations is 9 there and 8 here"):
-        opening.open_run(tmp_path, SACConfig(num_iterations=8))
+    more = opening.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=9))
+    assert (
+        runs.read_config(tmp_path)
+        == more.config
+        == SACConfig(num_eval_episodes=1, num_iterations=9)
+    )
+    (tmp_path / "checkpoints" / "000000008").mkdir(parents=True)
+    assert (
+        opening.open_run(
+            tmp_path, SACConfig(num_eval_episodes=1, num_iterations=8)
+        ).config.num_iterations
+        == 8
+    )
+    with pytest.raises(ParameterError, match="num_iterations = 6 is refused: allowed is 8 or more"):
+        opening.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=6))
 
 
 def test_resume_never_takes_another_directory(tmp_path):

@@ -1,0 +1,129 @@
+"""The study of the Minitaur over seeds: runs it, keeps what is worth it, writes the page.
+
+python scripts/results.py                       all that follows
+python scripts/results.py run --setting defaults --seed 3 --budget 50000
+python scripts/results.py track                 runs/results/ into results/minitaur/
+python scripts/results.py best                  the best policy and its clip
+python scripts/results.py page                  results/minitaur/README.md and its figures
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
+from labkit import compare, opening, sweep
+from labkit.config import ParameterError, SACConfig
+from labkit.film import film_strip
+from labkit.runs import read_metrics
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import results_page  # noqa: E402
+import study  # noqa: E402
+import watch  # noqa: E402
+
+NOTEBOOK = ROOT / "notebooks" / "03_sac_minitaur.ipynb"
+RUNS = ROOT / "runs" / "results"
+KEPT = ROOT / "results" / "minitaur" / "study"
+BEST = ROOT / "results" / "minitaur" / "best"
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Runs, tracks and shows the study of the Minitaur; all of it takes about five hours."""
+    if context.invoked_subcommand is None:
+        for command in (run, track, best, page):
+            context.invoke(command)
+
+
+@main.command()
+@click.option("--setting", type=click.Choice(list(study.SETTINGS)), help="Only this one.")
+@click.option("--seed", type=int, help="Only this one.")
+@click.option("--budget", type=int, help="Only this one, in gradient steps.")
+@click.option("--workers", default=2, show_default=True, help="Runs at a time.")
+def run(setting: str | None, seed: int | None, budget: int | None, workers: int) -> None:
+    """Runs what is planned and not yet finished; a larger budget goes on from a smaller one."""
+    chosen = [
+        job
+        for job in study.PLAN
+        if setting in (None, job.setting)
+        and seed in (None, job.seed)
+        and budget in (None, job.budget)
+    ]
+    if not chosen:
+        raise click.UsageError("the study plans no such run; scripts/study.py lists what it plans")
+    for amount in sorted({job.budget for job in chosen}):
+        jobs = []
+        for planned in (job for job in chosen if job.budget == amount):
+            if _tracked_as_finished(planned):
+                continue
+            texts = {**study.SETTINGS[planned.setting], "num_iterations": str(amount)}
+            jobs += sweep.plan(NOTEBOOK, [str(planned.seed)], texts, RUNS, planned.setting)
+        unfinished = sweep.run_all(NOTEBOOK, jobs, workers)
+        if unfinished:
+            names = ", ".join(job.name for job in unfinished)
+            raise click.ClickException(f"not finished: {names}; the same command goes on")
+
+
+def _tracked_as_finished(job: study.Job) -> bool:
+    """Whether the repository holds this run: nobody needs to repeat it to go on with the study."""
+    here = RUNS / job.setting / f"seed-{job.seed}"
+    kept = KEPT / job.setting / f"seed-{job.seed}"
+    return (
+        not here.exists()
+        and kept.exists()
+        and opening.is_finished(kept, SACConfig(num_iterations=job.budget))
+    )
+
+
+@main.command()
+def track() -> None:
+    """Copies configuration, metrics of every run into results/; never a shorter over a longer."""
+    for source in sorted(RUNS.glob("*/seed-*")):
+        target = KEPT / source.relative_to(RUNS)
+        try:
+            length = read_metrics(source).gradient_step.max()
+            if target.exists() and read_metrics(target).gradient_step.max() > length:
+                continue
+        except ParameterError as error:
+            click.echo(f"left out: {error}", err=True)
+            continue
+        target.mkdir(parents=True, exist_ok=True)
+        for name in ("config.json", "metrics.csv"):
+            shutil.copyfile(source / name, target / name)
+        click.echo(f"tracked: {target.relative_to(ROOT)}")
+
+
+@main.command()
+def best() -> None:
+    """Keeps the policy with the highest final return after the largest budget, and its clip."""
+    done = [job for job in study.PLAN if (RUNS / job.setting / f"seed-{job.seed}").exists()]
+    found, _ = compare.find({RUNS / job.setting / f"seed-{job.seed}" for job in done})
+    budget = max(int(run.evaluations.gradient_step.max()) for run in found)
+    table = compare.scores(found, budget)
+    source = table.path[table["return"].idxmax()]
+    shutil.rmtree(BEST, ignore_errors=True)
+    shutil.copytree(source / "policy", BEST / "policy")
+    shutil.copyfile(source / "config.json", BEST / "config.json")
+    recordings = watch.film(BEST, seed=0, out=BEST / "clip.mp4")
+    (BEST / "strip.png").write_bytes(film_strip(recordings[0].frames, columns=6))
+    results_page.write_best(table.loc[table["return"].idxmax()], budget, recordings, BEST)
+    click.echo(f"kept: {source.relative_to(ROOT)} in {BEST.relative_to(ROOT)}")
+
+
+@main.command()
+def page() -> None:
+    """Writes the page and its figures from what is tracked."""
+    found, damaged = compare.find(KEPT)
+    for line in damaged:
+        click.echo(f"left out: {line}", err=True)
+    for file in results_page.write(found, ROOT / "results" / "minitaur"):
+        click.echo(f"written: {file.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""The page of the Minitaur's results, written from tracked runs: no number in it is typed."""
+
+# ruff: noqa: E501 (the page's own lines)
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import study
+
+from labkit import compare, compare_plots, intervals, plots
+from labkit.compare import Finding
+from labkit.config import SACConfig
+from labkit.video import Recording
+
+EPISODES = SACConfig().num_eval_episodes
+LEVELS = (1, 5, 10)
+FACTORS_AT = 50_000
+
+
+def write(found: Sequence[Finding], target: Path) -> list[Path]:
+    """Writes README.md and its figures into `target`; returns the files."""
+    written, parts = [], [HEAD]
+    for budget in sorted({job.budget for job in study.PLAN if job.setting == "defaults"}):
+        runs = of("defaults", found, budget)
+        if not runs:
+            continue
+        figure = compare_plots.curves(
+            runs, budget, published=True, title=f"Minitaur, defaults, {spaced(budget)} env steps"
+        )
+        written.append(target / f"curves-{budget}.png")
+        figure.savefig(written[-1], dpi=110)
+        parts.append(budget_section(runs, budget, written[-1].name))
+    table = factor_scores(found)
+    if table.setting.nunique() > 1:
+        written.append(target / "factors.png")
+        figure = compare_plots.ranking(table, title=f"after {spaced(FACTORS_AT)} env steps")
+        figure.savefig(written[-1], dpi=110)
+        parts.append(factor_section(table, written[-1].name))
+    parts += [not_run(found), made_with(found)]
+    written.append(target / "README.md")
+    written[-1].write_text("\n\n".join(part.strip() for part in parts) + "\n")
+    return written
+
+
+HEAD = """
+# How well it walks, over seeds
+
+Soft Actor-Critic on `MinitaurBulletEnv-v0` as registered, with labkit's defaults and with single choices taken back. A
+final return is the mean of 20 greedy episodes after the last step, in the environment's own reward; none of
+them was seen before, and no step or seed was chosen by its score. Every number and figure below is read from the runs
+in [study/](study) by
+
+    make results                       # runs what is missing (about five hours for everything), then writes this page
+    make results ARGS=page             # the page alone, in seconds
+    make results ARGS='run --setting defaults --seed 3 --budget 50000'
+
+A middle is the interquartile mean over seeds, its interval the 95 % percentile bootstrap, given for five seeds or more; for
+fewer the single seeds are shown (Agarwal et al., 2021).
+"""
+
+
+def of(setting: str, found: Sequence[Finding], budget: int) -> list[Finding]:
+    """The runs of a setting that have their final evaluation after this budget."""
+    runs = [run for run in found if run.path.parent.name == setting]
+    scored = [(run, run.scored(budget)) for run in runs]
+    return [run for run, row in scored if row is not None and len(row.eval_returns) >= EPISODES]
+
+
+def budget_section(runs: Sequence[Finding], budget: int, figure: str) -> str:
+    """The defaults after one budget: the middle, each seed, how soon, how far."""
+    table = compare.scores(runs, budget)
+    values = table["return"].to_numpy()
+    rows = []
+    for run, (_, score) in zip(runs, table.iterrows(), strict=True):
+        episodes = np.array(run.scored(budget).eval_returns)
+        reached = [compare.steps_to_reach(run, level) for level in LEVELS]
+        rows.append(
+            {
+                "seed": run.config.seed,
+                "return (± sd of episodes)": f"{score['return']:+.2f} ± {episodes.std(ddof=1):.2f}",
+                "worst, best episode": f"{episodes.min():+.2f}, {episodes.max():+.2f}",
+                "distance": f"{score.distance:.2f} m",
+                "length": f"{score.length:.0f} of 1000",
+                **{
+                    f"steps to {level:+d}": spaced(step) if step else "not reached"
+                    for level, step in zip(LEVELS, reached, strict=True)
+                },
+                "wall time": f"{score.minutes:.0f} min",
+            }
+        )
+    return f"""
+## The defaults after {spaced(budget)} steps: {middle(values)}
+
+Mean {values.mean():+.2f}, worst seed {values.min():+.2f}, best {values.max():+.2f}; mean forward distance \
+{table.distance.mean():.2f} m in ten seconds, mean episode length {table.length.mean():.0f} of 1000 steps. Published: PPO2 {PPO2:+.2f} after \
+2 000 000 steps, evolution strategies at best {ES:+.2f}, the TF-Agents tutorial {plots.PUBLISHED_CURVE[-1][1]:+.2f} after {spaced(plots.PUBLISHED_CURVE[-1][0])}.
+
+{markdown(pd.DataFrame(rows))}
+
+Steps are env steps at the first evaluation (five episodes, every 10 000 steps) with that mean. Wall times are those of runs that shared two cores \
+with others; alone, {spaced(100_000)} steps take about a quarter of an hour.
+
+![Returns over env steps of {len(runs)} seeds, their interquartile mean, and what is published]({figure})
+"""
+
+
+PPO2, ES = (score for score, _ in compare_plots.PUBLISHED_SCORES)
+
+
+def factor_scores(found: Sequence[Finding]) -> pd.DataFrame:
+    """See `compare.scores`; settings named as in `study.SETTINGS`."""
+    runs = [run for name in study.SETTINGS for run in of(name, found, FACTORS_AT)]
+    table = compare.scores(runs, FACTORS_AT)
+    table["setting"] = [path.parent.name for path in table.path]
+    return table
+
+
+def factor_section(table: pd.DataFrame, figure: str) -> str:
+    """The factors: a row a setting, each seed's score."""
+    order = compare.rank(table)
+    rows = []
+    for name, score in order.iterrows():
+        values = table["return"][table.setting == name]
+        rows.append(
+            {
+                "setting": name,
+                "changed": changed(str(name)),
+                "seeds": " ".join(f"{value:+.2f}" for value in values),
+                "middle": f"{score.iqm:+.2f}",
+                "length": f"{table.length[table.setting == name].mean():.0f}",
+            }
+        )
+    return f"""
+## What matters: single choices taken back, {spaced(FACTORS_AT)} steps
+
+Each `-back` row takes one choice back to the source document's value and leaves the rest; `source` takes all five back;
+each `source-and-` row makes one choice alone.
+
+{markdown(pd.DataFrame(rows))}
+
+![Each seed's return by setting, best setting on top]({figure})
+
+{WHY}
+"""
+
+
+WHY = """
+Why they matter:
+
+- **Reward scale and initial temperature** are one question. The Minitaur pays about 0.01 a step, while the entropy bonus at α = 1 is
+  worth about 8 nats a step for eight actions: the return that the critic learns is then almost all entropy. A scale of 20 and log α = -4 put
+  reward and bonus within reach of one another from the first step.
+- **Observation scale**: motor velocities reach 20 rad/s and torques 5.7 while the base's quaternion stays within 1. Unscaled, the
+  first layer sees the velocities and little of the attitude that keeps the robot upright.
+- **Replay capacity** of 10 000 is exactly the random collection: from the first step on, everything is forgotten after 10 000 steps.
+- **Greedy episodes** in the collection: a policy that has only ever acted with noise meets states without noise at its first greedy step, and may fall there.
+"""
+
+
+def changed(name: str) -> str:
+    """The parameters of a setting, as they are passed to papermill."""
+    return ", ".join(f"`{key} {value}`" for key, value in study.SETTINGS[name].items()) or "nothing"
+
+
+def not_run(found: Sequence[Finding]) -> str:
+    """What is planned and not there."""
+    missing = [
+        f"{job.setting}, seed {job.seed}, {spaced(job.budget)} steps"
+        for job in study.PLAN
+        if job.seed not in {run.config.seed for run in of(job.setting, found, job.budget)}
+    ]
+    lines = "\n".join(f"- {line}" for line in missing) or "Nothing: all that is planned was run."
+    return f"## Not run\n\nPlanned in [scripts/study.py](../../scripts/study.py), and not run yet:\n\n{lines}"
+
+
+def made_with(found: Sequence[Finding]) -> str:
+    """The versions, from the runs' own files."""
+    kinds = {
+        json.dumps(json.loads((run.path / "config.json").read_text())["versions"], sort_keys=True)
+        for run in found
+    }
+    lines = [
+        "- " + ", ".join(f"{name} {version}" for name, version in json.loads(kind).items())
+        for kind in sorted(kinds)
+    ]
+    return "## Made with\n\n" + "\n".join(lines)
+
+
+def write_best(
+    score: pd.Series, budget: int, recordings: Sequence[Recording], target: Path
+) -> None:
+    """Writes the page beside the best policy.
+
+    Args:
+        score: its row of `compare.scores`.
+        budget: gradient steps it was trained for.
+        recordings: the two episodes of its clip.
+        target: its folder.
+    """
+    episodes = " and ".join(f"{one.return_:+.2f} in {one.steps} steps" for one in recordings)
+    (target / "README.md").write_text(f"""# The best policy
+
+Seed {score.seed} of the setting `{score.path.parent.name}` after {spaced(budget)} gradient steps: mean return {score["return"]:+.2f} over {score.episodes} greedy
+episodes, {score.distance:.2f} m forward, {score.length:.0f} of 1000 steps. It is the best of all runs of that length, and so flatters the setting: [how all did](../README.md).
+
+[clip.mp4](clip.mp4): two more greedy episodes, {episodes}.
+
+![Six moments of the first episode](strip.png)
+
+    make watch REPLAY=1                       # plays it in the physics and films it anew
+    make results ARGS=best                    # chose it, and wrote this folder
+
+`policy/` is a TensorFlow SavedModel; five lines of Python use it, see the [README](../../../README.md#in-python).
+""")
+
+
+def middle(values: Sequence[float]) -> str:
+    """`+8.10 (95 % interval +6.20 to +9.90, 5 seeds)`, or the single seeds."""
+    interval = intervals.bootstrap_interval(values)
+    if interval is None:
+        return ", ".join(f"{value:+.2f}" for value in values)
+    low, high = interval
+    text = f"{intervals.interquartile_mean(values):+.2f}"
+    return f"{text} (95 % interval {low:+.2f} to {high:+.2f}, {len(values)} seeds)"
+
+
+def spaced(number: int) -> str:
+    """100000 → '100 000'."""
+    return f"{number:,}".replace(",", " ")
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table as GitHub reads it."""
+    rows = [table.columns, ["---"] * len(table.columns), *table.astype(str).to_numpy()]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -1,0 +1,120 @@
+"""The study of the Minitaur: what is planned, tracked, shown; and the clip that is watched."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from test_compare import write_run
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import results_page  # noqa: E402
+import study  # noqa: E402
+
+import results  # noqa: E402
+from labkit import compare, sweep  # noqa: E402
+from labkit.config import SACConfig  # noqa: E402
+
+
+@pytest.fixture
+def small_study(monkeypatch, tmp_path):
+    """Two settings, budgets of 10 and 20 gradient steps, folders of the test's own."""
+    jobs = [study.Job("defaults", seed, 10) for seed in range(5)]
+    jobs += [study.Job("defaults", 0, 20), study.Job("greedy_share-back", 0, 10)]
+    monkeypatch.setattr(study, "PLAN", tuple(jobs))
+    monkeypatch.setattr(results_page, "FACTORS_AT", 10)
+    monkeypatch.setattr(results, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(results, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_every_planned_run_is_one_that_the_notebook_takes(tmp_path):
+    for name, texts in study.SETTINGS.items():
+        (job,) = sweep.plan(results.NOTEBOOK, ["0"], texts, tmp_path, name)
+        back = {key for key in study.TAKEN_BACK if getattr(job.config, key) != _default(key)}
+        assert back == set(texts), name
+    planned = {(job.setting, job.budget): 0 for job in study.PLAN}
+    for job in study.PLAN:
+        planned[job.setting, job.budget] += 1
+    assert planned["defaults", 100_000] == 5
+    assert planned["defaults", 300_000] == 3
+    assert all(n == 3 for (name, _), n in planned.items() if name != "defaults")
+
+
+def _default(name):
+    return getattr(SACConfig(), name)
+
+
+def test_the_page_holds_what_the_runs_hold(small_study):
+    for seed in range(5):
+        write_run(small_study / "kept" / "defaults" / f"seed-{seed}", seed, [seed + 1.0], 20)
+    write_run(small_study / "kept" / "greedy_share-back" / "seed-0", 0, [-4.5], 20, greedy_share=0)
+    found, _ = compare.find(small_study / "kept")
+    files = results_page.write(found, small_study)
+    page = (small_study / "README.md").read_text()
+    assert {file.name for file in files} == {"README.md", "curves-10.png", "factors.png"}
+    assert "The defaults after 10 steps: +3.00 (95 % interval +" in page
+    assert "5 seeds)" in page
+    assert re.search(r"\| 4 \| \+5\.00 ± 0\.62 \| \+4\.00, \+6\.00 \| 2\.50 m \| 100 of 1000", page)
+    assert re.search(r"\| +greedy_share-back \| `greedy_share 0` \| -4\.50 \|", page)
+    assert "- defaults, seed 0, 20 steps" in page
+    assert "seed 0, 10 steps" not in page, "listed as not run, and is there"
+    assert "numpy 1.26" in page
+    for name in re.findall(r"\]\(([\w-]+\.png)\)", page):
+        assert (small_study / name).stat().st_size > 5_000
+
+
+def test_evaluations_in_between_are_no_final_score(small_study):
+    write_run(small_study / "kept" / "defaults" / "seed-0", 0, [9.0, 1.0], episodes=5)
+    found, _ = compare.find(small_study / "kept")
+    results_page.write(found, small_study)
+    page = (small_study / "README.md").read_text()
+    assert "The defaults after" not in page
+    assert "- defaults, seed 0, 10 steps" in page
+
+
+def test_tracking_never_puts_a_shorter_run_over_a_longer(small_study):
+    long = write_run(small_study / "kept" / "defaults" / "seed-0", 0, [1.0, 2.0])
+    write_run(small_study / "runs" / "defaults" / "seed-0", 0, [7.0])
+    write_run(small_study / "runs" / "defaults" / "seed-1", 1, [3.0])
+    before = (long / "metrics.csv").read_text()
+    done = CliRunner().invoke(results.main, ["track"], catch_exceptions=False)
+    assert done.output == "tracked: kept/defaults/seed-1\n"
+    assert (long / "metrics.csv").read_text() == before
+    write_run(small_study / "runs" / "defaults" / "seed-2", 2, [7.0])
+    (small_study / "runs" / "defaults" / "seed-2" / "metrics.csv").write_text("half")
+    again = CliRunner().invoke(results.main, ["track"], catch_exceptions=False)
+    assert "left out:" in again.output
+
+
+def test_what_is_not_planned_is_refused():
+    done = CliRunner().invoke(results.main, ["run", "--seed", "77"])
+    assert done.exit_code == 2
+    assert "the study plans no such run" in done.output
+
+
+def test_watch_names_a_clip_at_once_on_a_machine_without_anything():
+    done = subprocess.run(
+        ["make", "-C", str(ROOT), "--no-print-directory", "watch"],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin"},
+        timeout=5,
+        check=True,
+    )
+    clip = re.search(r"(/.*\.mp4)", done.stdout)
+    assert Path(clip[1]).stat().st_size > 100_000
+
+
+def test_the_best_policy_still_walks(tmp_path):
+    out = tmp_path / "clip.mp4"
+    command = [sys.executable, str(ROOT / "scripts" / "watch.py"), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    returns = [float(text) for text in re.findall(r"return ([+-][\d.]+)", done.stdout)]
+    assert len(returns) == 2
+    assert max(returns) > 4, "the tracked policy does not walk any more"
+    assert out.stat().st_size > 100_000
