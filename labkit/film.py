@@ -10,6 +10,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from labkit.video import Recording
 
+_WIDTH = 480  # pixels of a video, as `camera` takes them
+
 
 def film_strip(
     frames: Sequence[np.ndarray],
@@ -85,7 +87,9 @@ def video_html(recordings: Sequence[Recording], titles: Sequence[str]) -> str:
         data = base64.b64encode(recording.path.read_bytes()).decode()
         label = html.escape(_describe(recording, title))
         figures.append(
-            f'<figure style="margin:0;max-width:100%"><figcaption>{html.escape(title)}</figcaption>'
+            # Two fit beside one another in JupyterLab's column at 1280 pixels; none grows blurred.
+            f'<figure style="margin:0;flex:0 1 {_WIDTH}px;min-width:min(100%,280px)">'
+            f"<figcaption>{html.escape(title)}</figcaption>"
             f'<video controls loop muted playsinline style="max-width:100%" aria-label="{label}" '
             f'src="data:video/mp4;base64,{data}">{label}</video></figure>'
         )

@@ -56,6 +56,7 @@ NOTEBOOK_STYLE = """
   .jp-InputPrompt, .jp-OutputPrompt { display: none !important; }
   .jp-Cell { padding-left: 0 !important; padding-right: 0 !important; }
   .jp-RenderedHTMLCommon table { display: block; overflow-x: auto; }
+  .jp-RenderedMarkdown td:last-child { min-width: 12rem; }
 }
 """
 
