@@ -59,7 +59,6 @@ def front(notebook: nbformat.NotebookNode, repo: str, path: str) -> None:
     if cells[1].get("id") != CELL_ID:
         cells.insert(1, nbformat.v4.new_code_cell(id=CELL_ID))
     cells[1].source = source
-    cells[1].metadata["jupyter"] = {"source_hidden": True}
     notebook.metadata["colab"] = {"runtime_attributes": {"runtime_version": RUNTIME}}
 
 

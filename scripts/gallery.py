@@ -81,6 +81,8 @@ def relink(text: str, source: Path) -> tuple[str, list[Path]]:
         file = (ROOT / source.parent / unquote(target)).resolve().relative_to(ROOT)
         if (ROOT / file).is_dir():
             file = file / "README.md"
+            if not (ROOT / file).exists():
+                return ""  # a folder is no page: the words stay, without a link
         found.append(file)
         up = "../" * len(source.parent.parts)
         address = up + page_of(file).as_posix() + (f"#{anchor}" if anchor else "")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -64,3 +65,11 @@ def test_a_repository_that_cannot_be_is_refused_before_anything_is_written(repo)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert re.search(r"is refused: allowed is owner/name$", done.stderr.strip())
+
+
+def test_binder_finds_its_environment_at_the_root():
+    """repo2docker takes environment.yml from the root only where no binder/ folder hides it."""
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert "python=3.11" in environment["dependencies"]
+    hiding = ["binder", ".binder", "Dockerfile", "Pipfile", "runtime.txt"]
+    assert [name for name in hiding if (ROOT / name).exists()] == []

@@ -75,12 +75,21 @@ def _wait_for(address: str, log: Path, seconds: float = 90) -> None:
     raise AssertionError(f"no JupyterLab within {seconds} s: {log.read_text()[-2000:]}")
 
 
+# The page knows the notebook as the file has it, and its kernel answers.
+READY = """() => {
+    const panel = jupyterapp.shell.currentWidget;
+    const kernel = panel?.sessionContext?.session?.kernel;
+    return panel?.context?.isReady && panel.sessionContext.isReady
+        && kernel?.connectionStatus === 'connected' && kernel.status === 'idle';
+}"""
+
+
 def open_notebook(page: Page, address: str, name: str) -> None:
     """Opens a notebook and waits until its kernel may be asked."""
     # A workspace of its own: another would open with the notebooks of the tests before.
     page.goto(f"{address}/lab/workspaces/{Path(name).stem}/tree/{name}?token={TOKEN}")
     page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=90_000)
-    page.wait_for_selector('[data-status="idle"]', timeout=90_000, state="attached")
+    page.wait_for_function(READY, timeout=90_000)
 
 
 def run_all(page: Page, seconds: float) -> None:

@@ -31,6 +31,7 @@ SMALL = {
         "interim_eval_episodes": 1,
         "num_eval_episodes": 2,
     },
+    "05_compare_runs": {"runs": str(ROOT / "results" / "minitaur" / "study")},
 }
 WIDTHS = (1280, 1920)
 THEMES = ("JupyterLab Light", "JupyterLab Dark")
