@@ -214,8 +214,15 @@ def curve(runs: Sequence[Finding], budget: int) -> pd.DataFrame:
     return pd.DataFrame(columns).dropna()
 
 
-def steps_to_reach(run: Finding, level: float) -> int | None:
-    """Env steps after which an evaluation first had a mean return of `level`; None: never."""
+def steps_to_reach(run: Finding, level: float, budget: int | None = None) -> int | None:
+    """Env steps after which an evaluation first had a mean return of `level`; None: never.
+
+    Args:
+        run: the run.
+        level: a return.
+        budget: evaluations after more gradient steps than these do not count; None: all do.
+    """
     rows = run.evaluations
-    reached = rows.env_step[rows.eval_return >= level]
+    within = rows.gradient_step <= (rows.gradient_step.max() if budget is None else budget)
+    reached = rows.env_step[(rows.eval_return >= level) & within]
     return None if reached.empty else int(reached.iloc[0])

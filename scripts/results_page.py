@@ -76,7 +76,7 @@ def budget_section(runs: Sequence[Finding], budget: int, figure: str) -> str:
     rows = []
     for run, (_, score) in zip(runs, table.iterrows(), strict=True):
         episodes = np.array(run.scored(budget).eval_returns)
-        reached = [compare.steps_to_reach(run, level) for level in LEVELS]
+        reached = [compare.steps_to_reach(run, level, budget) for level in LEVELS]
         rows.append(
             {
                 "seed": run.config.seed,
@@ -167,12 +167,15 @@ def changed(name: str) -> str:
 
 def not_run(found: Sequence[Finding]) -> str:
     """What is planned and not there."""
-    missing = [
-        f"{job.setting}, seed {job.seed}, {spaced(job.budget)} steps"
-        for job in study.PLAN
-        if job.seed not in {run.config.seed for run in of(job.setting, found, job.budget)}
-    ]
-    lines = "\n".join(f"- {line}" for line in missing) or "Nothing: all that is planned was run."
+    missing: dict[tuple[str, int], list[str]] = {}
+    for job in study.PLAN:
+        if job.seed not in {run.config.seed for run in of(job.setting, found, job.budget)}:
+            missing.setdefault((job.setting, job.budget), []).append(str(job.seed))
+    lines = "\n".join(
+        f"- {setting}, {spaced(budget)} steps: seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
+        for (setting, budget), seeds in missing.items()
+    )
+    lines = lines or "Nothing: all that is planned was run."
     return f"## Not run\n\nPlanned in [scripts/study.py](../../scripts/study.py), and not run yet:\n\n{lines}"
 
 
@@ -213,7 +216,7 @@ episodes, {score.distance:.2f} m forward, {score.length:.0f} of 1000 steps. It i
     make watch REPLAY=1                       # plays it in the physics and films it anew
     make results ARGS=best                    # chose it, and wrote this folder
 
-`policy/` is a TensorFlow SavedModel; five lines of Python use it, see the [README](../../../README.md#in-python).
+`policy/` is a TensorFlow SavedModel; five lines of Python use it, see the [README](../../../README.md#a-trained-policy-in-five-lines).
 """)
 
 

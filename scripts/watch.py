@@ -4,10 +4,10 @@ python scripts/watch.py
 python scripts/watch.py --seed 7 --out my.mp4
 """
 
-import json
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 import imageio_ffmpeg
@@ -15,6 +15,7 @@ import numpy as np
 
 import labkit
 from labkit import environments, runs, video
+from labkit.collect import Policy
 
 ROOT = Path(__file__).resolve().parent.parent
 BEST = ROOT / "results" / "minitaur" / "best"
@@ -32,25 +33,35 @@ def main(policy: Path, seed: int, out: Path) -> None:
     click.echo(f"filmed: {out}")
 
 
-def film(folder: Path, seed: int, out: Path) -> list[video.Recording]:
-    """Two episodes one after the other in one MP4.
+def load(folder: Path) -> tuple[Any, Policy]:
+    """The environment and the saved policy of a run.
 
     Args:
         folder: with a run's `config.json`, and `policy/`, its SavedModel.
-        seed: of the first episode; the second has the next.
-        out: the MP4.
     """
     with labkit.quiet():
         import tensorflow as tf
         from tf_agents.trajectories import time_step as ts
 
-        config = runs.read_config(folder)
         saved = tf.saved_model.load(str(folder / "policy"))
-        env = environments.make(config.env_name, seed=seed)
+        env = environments.make(runs.read_config(folder).env_name)
 
     def act(observation: np.ndarray) -> np.ndarray:
         return saved.action(ts.restart(observation[None], batch_size=1)).action[0].numpy()
 
+    return env, act
+
+
+def film(folder: Path, seed: int, out: Path, max_steps: int = 1000) -> list[video.Recording]:
+    """Two episodes one after the other in one MP4.
+
+    Args:
+        folder: see `load`.
+        seed: of the first episode; the second has the next.
+        out: the MP4.
+        max_steps: each episode is cut there.
+    """
+    env, act = load(folder)
     with tempfile.TemporaryDirectory() as drafts:
         parts = [
             video.record_episode(
@@ -59,6 +70,7 @@ def film(folder: Path, seed: int, out: Path) -> list[video.Recording]:
                 Path(drafts) / f"{number}.mp4",
                 step_seconds=environments.step_seconds(env),
                 seed=seed + number,
+                max_steps=max_steps,
             )
             for number in range(2)
         ]
@@ -75,11 +87,6 @@ def join(parts: list[Path], out: Path) -> None:
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-f", "concat", "-i", str(listing)]
     subprocess.run([*command, "-c", "copy", "-movflags", "+faststart", str(draft)], check=True)
     out.write_bytes(draft.read_bytes())
-
-
-def versions(folder: Path) -> dict[str, str]:
-    """What the policy was trained with."""
-    return json.loads((folder / "config.json").read_text())["versions"]
 
 
 if __name__ == "__main__":

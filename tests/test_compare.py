@@ -114,6 +114,7 @@ def test_curve_has_a_column_a_run_and_ends_at_the_budget(folder):
 def test_steps_to_reach(folder):
     run = compare.find(folder)[0][6]
     assert [compare.steps_to_reach(run, level) for level in (0, 1, 5, 7)] == [20, 30, 40, None]
+    assert compare.steps_to_reach(run, 5, budget=20) is None
 
 
 def test_figures_show_the_data(folder):
