@@ -4,6 +4,7 @@ The cell has cloned the repository that this file lies in. Nothing of labkit is 
 this file imports the standard library alone, and works on any Python that Colab may have.
 """
 
+import importlib
 import importlib.metadata
 import os
 import re
@@ -92,9 +93,7 @@ def install():
 
 def use_drive():
     """Keeps `runs/` on Google Drive, so that runs and their checkpoints outlive this machine."""
-    from google.colab import drive
-
-    drive.mount("/content/drive")
+    importlib.import_module("google.colab.drive").mount("/content/drive")
     kept = Path(os.environ.get("LABKIT_DRIVE", "/content/drive/MyDrive")) / "labkit" / "runs"
     kept.mkdir(parents=True, exist_ok=True)
     if not Path("runs").exists():
