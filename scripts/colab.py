@@ -78,7 +78,8 @@ def loaded():
 
 def install():
     """Installs what is missing; returns the loaded packages that were replaced meanwhile."""
-    needed = missing(wanted())
+    everything = wanted()
+    needed = missing(everything)
     if not needed and installed("labkit"):
         return []
     gpu = ", with CUDA for the GPU" if has_gpu() else ""
@@ -86,7 +87,8 @@ def install():
     before, lock = loaded(), str(REPOSITORY / "requirements.lock")
     # gym comes as source: it is built with the locked setuptools and wheel.
     pip("-c", lock, "setuptools", "wheel")
-    pip("-c", lock, "--no-build-isolation", *needed)
+    # What is there already is named, too: what it needs in turn may not be there.
+    pip("-c", lock, "--no-build-isolation", *everything.values())
     pip("--no-deps", "--no-build-isolation", "-e", str(REPOSITORY))
     return sorted(name for name, version in before.items() if installed(name) != version)
 
