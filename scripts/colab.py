@@ -137,6 +137,7 @@ def run_with_uv(notebook, **parameters):
     pairs = [str(part) for pair in parameters.items() for part in ("-p", *pair)]
     # A kernel's variables, its matplotlib backend above all, are not for the other Python.
     env = {k: v for k, v in os.environ.items() if not re.match("MPL|PYTHON|JPY|KMP|COLAB", k)}
+    env["IPYTHONDIR"] = str(here / "ipython")  # Colab's own loads google.colab into every kernel
     env["PATH"] = f"{here / 'bin'}{os.pathsep}{env['PATH']}"
     print(f"{notebook} runs; its result will stand below and in {result} ...", flush=True)
     papermill = [str(python), "-m", "papermill", "--no-progress-bar", str(source), str(result)]
