@@ -99,7 +99,7 @@ def power_over_seeds(spread: float, differences: Sequence[float], most: int = 20
         axes.axhline(0.8, color=plots.GREY, linewidth=1, linestyle="--")
         for color, difference in zip(COLORS, differences, strict=False):
             found = [intervals.power(difference, (spread, spread), n, 0.05) for n in counts]
-            axes.plot(counts, found, "o-", markersize=4, color=color, label=f"{difference:g}")
+            axes.plot(counts, found, "o-", markersize=4, color=color, label=f"{difference:.3g}")
         axes.set_ylim(0, 1.03)
         plots.label_axes(axes, "seeds of each setting", "probability to find it")
         axes.legend(title="true difference", loc="lower right")

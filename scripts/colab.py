@@ -4,6 +4,7 @@ The cell has cloned the repository that this file lies in. Nothing of labkit is 
 this file imports the standard library alone, and works on any Python that Colab may have.
 """
 
+import importlib
 import importlib.metadata
 import os
 import re
@@ -77,7 +78,8 @@ def loaded():
 
 def install():
     """Installs what is missing; returns the loaded packages that were replaced meanwhile."""
-    needed = missing(wanted())
+    everything = wanted()
+    needed = missing(everything)
     if not needed and installed("labkit"):
         return []
     gpu = ", with CUDA for the GPU" if has_gpu() else ""
@@ -85,16 +87,15 @@ def install():
     before, lock = loaded(), str(REPOSITORY / "requirements.lock")
     # gym comes as source: it is built with the locked setuptools and wheel.
     pip("-c", lock, "setuptools", "wheel")
-    pip("-c", lock, "--no-build-isolation", *needed)
+    # What is there already is named, too: what it needs in turn may not be there.
+    pip("-c", lock, "--no-build-isolation", *everything.values())
     pip("--no-deps", "--no-build-isolation", "-e", str(REPOSITORY))
     return sorted(name for name, version in before.items() if installed(name) != version)
 
 
 def use_drive():
     """Keeps `runs/` on Google Drive, so that runs and their checkpoints outlive this machine."""
-    from google.colab import drive
-
-    drive.mount("/content/drive")
+    importlib.import_module("google.colab.drive").mount("/content/drive")
     kept = Path(os.environ.get("LABKIT_DRIVE", "/content/drive/MyDrive")) / "labkit" / "runs"
     kept.mkdir(parents=True, exist_ok=True)
     if not Path("runs").exists():
@@ -136,6 +137,7 @@ def run_with_uv(notebook, **parameters):
     pairs = [str(part) for pair in parameters.items() for part in ("-p", *pair)]
     # A kernel's variables, its matplotlib backend above all, are not for the other Python.
     env = {k: v for k, v in os.environ.items() if not re.match("MPL|PYTHON|JPY|KMP|COLAB", k)}
+    env["IPYTHONDIR"] = str(here / "ipython")  # Colab's own loads google.colab into every kernel
     env["PATH"] = f"{here / 'bin'}{os.pathsep}{env['PATH']}"
     print(f"{notebook} runs; its result will stand below and in {result} ...", flush=True)
     papermill = [str(python), "-m", "papermill", "--no-progress-bar", str(source), str(result)]

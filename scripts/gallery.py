@@ -24,6 +24,7 @@ from nbconvert.filters import markdown2html
 ROOT = Path(__file__).resolve().parent.parent
 FILM = "results/minitaur/default/after.mp4"
 LINK = re.compile(r'(?P<name>href|src)="(?P<target>[^"]*)"')
+NO_ALT = "No description has been provided for this image"  # nbconvert's
 FAR = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.I)  # an address, not a file
 
 STYLE = """
@@ -142,6 +143,8 @@ def notebook_page(source: Path) -> tuple[str, list[Path]]:
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") != "colab"]
     exporter = nbconvert.HTMLExporter(require_js_url="", jquery_url="")
     text, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": source.stem}})
+    alts = iter(alt_texts(notebook))
+    text = re.sub(f'alt="{NO_ALT}"', lambda _: f'alt="{html.escape(next(alts, ""))}"', text)
     text = text.replace("</head>", f"<style>{NOTEBOOK_STYLE}</style></head>", 1)
     bar = f'<nav class="gallery">{navigation(source)}</nav>'
     text = re.sub(r"(<body[^>]*>)", lambda match: match[1] + bar, text, count=1)
@@ -154,6 +157,13 @@ def notebook_page(source: Path) -> tuple[str, list[Path]]:
         parts[number], more = relink(parts[number], source)
         found += more
     return "".join(parts), found
+
+
+def alt_texts(notebook: nbformat.NotebookNode) -> list[str]:
+    """What stands in for each picture among the outputs, in order; nbconvert leaves it out."""
+    outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
+    pictures = [out for out in outputs if "image/png" in out.get("data", {})]
+    return [out.metadata.get("image/png", {}).get("alt", "") for out in pictures]
 
 
 def _page(head: str, body: str) -> str:

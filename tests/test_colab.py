@@ -1,6 +1,7 @@
 """The notebooks' cell for Colab, in a stand-in: what Colab of Python 3.11 has installed, a stub of
 `google.colab`, its sessions service, and a local git repository behind GitHub's address."""
 
+import importlib
 import json
 import os
 import re
@@ -54,12 +55,9 @@ def test_with_a_gpu_cuda_comes_along(monkeypatch):
 
 
 def test_only_loaded_packages_of_several_files_need_a_new_kernel():
-    import attrs
-    import typing_extensions
-
-    assert attrs.__name__ in sys.modules
+    for name in ("attrs", "typing_extensions"):
+        importlib.import_module(name)
     assert "attrs" in colab.loaded()
-    assert typing_extensions.__name__ in sys.modules
     assert "typing_extensions" not in colab.loaded(), "one file, which is loaded whole"
 
 

@@ -120,5 +120,6 @@ def test_the_site_s_pages_hold_pictures_and_videos(site):
         source = json.dumps(nbformat.read(path, as_version=4))
         assert page.count("<video") == source.count("<video ")
         assert page.count("data:image/png;base64") >= source.count('"image/png": "')
+        assert gallery.NO_ALT not in page
         assert "google.colab" not in page, "the cell for Colab is of no use there"
     assert (site / gallery.FILM).stat().st_size > 10_000

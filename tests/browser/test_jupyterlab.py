@@ -89,15 +89,18 @@ found => found.map(picture => ({
     alt: picture.alt || '',
 }))
 """
-# Seconds of each video before and after a second of playing.
+# Plays each video for up to ten seconds, until its time has moved on: [seconds moved, width].
+# Some clips last a fraction of a second and begin anew: between two looks they may stand where
+# they stood.
 PLAY = """
 async found => Promise.all(found.map(async video => {
     video.muted = true;
     video.scrollIntoView();
     await video.play();
     const before = video.currentTime;
-    await new Promise(resolve => setTimeout(resolve, 1000));
-    return [before, video.currentTime, video.videoWidth];
+    for (let look = 0; look < 1000 && video.currentTime === before; look++)
+        await new Promise(resolve => setTimeout(resolve, 10));
+    return [Math.abs(video.currentTime - before), video.videoWidth];
 }))
 """
 
@@ -116,7 +119,7 @@ def test_run_all_cells(notebook, address, page, screenshots):
         assert min(picture["size"]) > 0, picture
         assert 0 < picture["shown"] <= picture["room"] + 1, f"cut off: {picture}"
     videos = page.eval_on_selector_all(".jp-Notebook video", PLAY)
-    assert all(after > before and width > 0 for before, after, width in videos), videos
+    assert all(moved > 0 and width > 0 for moved, width in videos), videos
     assert bool(videos) == ("<video" in notebook.read_text())
 
     for width in WIDTHS:
