@@ -19,6 +19,14 @@ class StalledError(RunError):
     """A wait was given up after its time limit."""
 
 
+class ServerGoneError(StalledError):
+    """A replay server no longer answers."""
+
+
+class PartLostError(RunError):
+    """A part of a run in another process died more often than it is replaced."""
+
+
 class DivergedError(RunError):
     """A loss, or an action of the policy, is infinite or not a number."""
 

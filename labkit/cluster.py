@@ -1,0 +1,138 @@
+"""Ray started and stopped: on this machine's loopback alone, or a cluster that is there already.
+
+Whoever can reach a Ray cluster can run programs on it. So every Ray that is started here wants a
+token, and listens on the loopback interface only.
+"""
+
+import contextlib
+import importlib.util
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+
+from labkit.config import ParameterError, refuse
+from labkit.runtime import quiet
+
+OBJECT_STORE_BYTES = 200_000_000  # weights of some 0.3 MB pass through it
+# Ray runs its workers at a lower priority than everything else, where they would starve.
+SYSTEM = {"worker_niceness": 0}
+CONNECT_SECONDS = 10
+TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+
+
+def check_installed() -> None:
+    """Refuses to go on where there is no Ray.
+
+    Raises:
+        ParameterError: one line that says what to install.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise ParameterError(
+            "Ray is not installed here: pip install 'labkit[ray]', or train without collectors"
+        )
+
+
+def require_token() -> None:
+    """Turns on Ray's token authentication for what this process starts from now on.
+
+    A token that the environment names is used; else one is made, known to this process and its
+    children alone. Ray reads all of this when it is imported.
+    """
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if not any(name in os.environ for name in TOKEN_VARIABLES):
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+def stay_on_loopback() -> None:
+    """Makes Ray's processes listen on 127.0.0.1; called before Ray is imported.
+
+    Ray rewrites a loopback address that it is given to the one that faces outward, except where
+    it believes that firewalls would ask about it; this is how it is told to believe so.
+    """
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
+
+@contextlib.contextmanager
+def connection(address: str | None, cpus: int) -> Iterator[None]:
+    """A Ray to work with for the length of a block.
+
+    Args:
+        address: of a running cluster, `host:port` of its head, or 'auto' for the one that this
+            machine belongs to; it is left running. None starts a Ray on this machine for these
+            `cpus`, and stops it; one that this process has already is used, and left alone.
+        cpus: that a Ray started here counts; it does not measure them.
+
+    Raises:
+        ParameterError: there is no such cluster, or it wants another token.
+    """
+    check_installed()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else each start warns of it
+    if address is None:
+        require_token()
+        stay_on_loopback()
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    folder, handler = None, signal.getsignal(signal.SIGTERM)
+    try:
+        with quiet():
+            if address is None:
+                folder = tempfile.mkdtemp(prefix="labkit-ray-", dir="/tmp")  # sockets: short paths
+                _start(folder, cpus)
+            else:
+                _connect(address)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray takes it for itself
+        yield
+    finally:
+        with quiet():
+            ray.shutdown()
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(folder: str, cpus: int) -> None:
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=cpus,
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        _temp_dir=folder,
+        _system_config=SYSTEM,
+    )
+    if not ray.util.get_node_ip_address().startswith("127."):
+        raise ParameterError(
+            "Ray was imported before labkit could keep it on the loopback interface: restart the "
+            "kernel, and call labkit first"
+        )
+
+
+def _connect(address: str) -> None:
+    import ray
+
+    allowed = "None, 'auto', or host:port of the head of a running Ray cluster"
+    host, _, port = address.rpartition(":")
+    if address != "auto":
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        except (OSError, ValueError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise refuse("address", address, f"{allowed} ({reason})") from None
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise refuse("address", address, f"{allowed}, with its token ({reason})") from None
