@@ -1,24 +1,19 @@
-"""What the others of a distributed run share: the replay table and the newest weights.
+"""What the parts of a distributed run have in common, and the parameter server among them.
 
-`distributed` makes Ray actors of these classes. Each part says in `status` how it is.
+`distributed` makes Ray actors of the parts. Each says in `status` how it is. This module does not
+import TensorFlow: the parameter server's process holds arrays only.
 """
 
 import contextlib
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import ray
-import reverb
 
-from labkit import checkpoint
-from labkit.config import SACConfig
-from labkit.errors import StalledError
-from labkit.rows import Layout
-from labkit.streams import PATIENCE_SECONDS, counters
+from labkit.errors import PATIENCE_SECONDS, StalledError
 
 NAMESPACE = "labkit"  # of the actors' names
 SAVE_SECONDS = 30  # between two files of the parameter server
@@ -45,65 +40,6 @@ def colleague(names: str, name: str) -> Any:
             if time.monotonic() - begin > PATIENCE_SECONDS:
                 raise StalledError(f"there was no {name} for {PATIENCE_SECONDS} s") from None
             time.sleep(0.1)
-
-
-def limits(config: SACConfig) -> tuple[float, int, float]:
-    """What the rate limiter holds: samples per insert, rows before the first sample, buffer.
-
-    The buffer, in samples, is what either side may be ahead: more than a call of gradient steps
-    with what is fetched ahead takes, so that learner and collectors never wait for each other.
-    """
-    per_insert = config.batch_size / config.collect_steps_per_iteration
-    first = min(config.initial_collect_steps, config.replay_buffer_capacity)
-    return per_insert, first, config.batch_size * max(100, 4 * config.steps_per_call)
-
-
-class Replay:
-    """Hosts the Reverb server; started anew, it begins with the snapshot of the last checkpoint.
-
-    Args:
-        config: the configuration.
-        layout: what a row holds.
-        folder: the run's `checkpoints/`.
-        port: the server's; the same after a restart, so that all others find it again.
-        limited: whether samples per insert are held; else inserts are free.
-    """
-
-    def __init__(
-        self, config: SACConfig, layout: Layout, folder: Path, port: int, limited: bool = True
-    ):
-        self._config, self._layout, self._folder = config, layout, folder
-        self._port, self._limited = port, limited
-        self._table: Any = None
-
-    def run(self) -> None:
-        """Serves until the process is ended."""
-        from labkit.replay import ReverbReplay
-
-        per_insert, first, buffer = limits(self._config)
-        limiter = reverb.rate_limiters.SampleToInsertRatio(per_insert, first, buffer)
-        table = ReverbReplay(
-            self._layout,
-            self._config.replay_buffer_capacity,
-            self._folder / "reverb",
-            limiter if self._limited else None,
-            self._port,
-        )
-        if saved := checkpoint.latest(self._folder):
-            table.restore(saved / "replay")
-        self._table = table
-        threading.Event().wait()
-
-    def save(self, target: str) -> None:
-        """Writes a snapshot to the new directory `target`."""
-        self._table.save(Path(target))
-
-    def status(self) -> dict[str, Any]:
-        """As `status`, with the table's counters once it serves."""
-        if self._table is None:
-            return status()
-        now = counters(self._table._client)
-        return {**status(), "inserts": now.inserts, "samples": now.samples, "size": now.size}
 
 
 class ParameterServer:

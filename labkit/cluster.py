@@ -42,20 +42,35 @@ def require_token() -> None:
     """Turns on Ray's token authentication for what this process starts from now on.
 
     A token that the environment names is used; else one is made, known to this process and its
-    children alone. Ray reads all of this when it is imported.
+    children alone.
     """
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     if not any(name in os.environ for name in TOKEN_VARIABLES):
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    from ray import _raylet
+
+    # Ray reads all of this when it is imported, which may have been before.
+    _raylet.Config.initialize("")  # type: ignore[attr-defined]  # its stubs lack both
+    _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
 
 
-def stay_on_loopback() -> None:
-    """Makes Ray's processes listen on 127.0.0.1; called before Ray is imported.
+@contextlib.contextmanager
+def on_loopback() -> Iterator[None]:
+    """Makes Ray's processes that are started meanwhile listen on 127.0.0.1.
 
     Ray rewrites a loopback address that it is given to the one that faces outward, except where
     it believes that firewalls would ask about it; this is how it is told to believe so.
     """
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"  # for the processes
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        os.environ.pop(ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, None)
 
 
 @contextlib.contextmanager
@@ -74,30 +89,50 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
     check_installed()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else each start warns of it
-    if address is None:
-        require_token()
-        stay_on_loopback()
     import ray
 
     if ray.is_initialized():
         yield
         return
-    folder, handler = None, signal.getsignal(signal.SIGTERM)
-    try:
+    before = signal.getsignal(signal.SIGTERM)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_no_messages())
+        folder = tempfile.mkdtemp(prefix="labkit-ray-", dir="/tmp")  # sockets have short paths
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(_stop)
         with quiet():
             if address is None:
-                folder = tempfile.mkdtemp(prefix="labkit-ray-", dir="/tmp")  # sockets: short paths
+                stack.enter_context(on_loopback())
+                require_token()
                 _start(folder, cpus)
             else:
                 _connect(address)
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)  # Ray takes it for itself
+            signal.signal(signal.SIGTERM, before)  # Ray takes it for itself
+        yield
+
+
+def _stop() -> None:
+    import ray
+
+    with quiet():
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _no_messages() -> Iterator[None]:
+    """Keeps Ray's paragraphs on each death of a process out of the cell: we say it in one line.
+
+    `log_to_driver=False` leaves them there, and Ray has no other switch.
+    """
+    from ray._private import worker
+
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda *message, **how: None
+    try:
         yield
     finally:
-        with quiet():
-            ray.shutdown()
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
+        worker.print_to_stdstream = before
 
 
 def _start(folder: str, cpus: int) -> None:

@@ -11,8 +11,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from labkit.actors import NAMESPACE
 from labkit.config import ParameterError
-from labkit.errors import PartLostError, RunError, StalledError
-from labkit.streams import PATIENCE_SECONDS
+from labkit.errors import PATIENCE_SECONDS, PartLostError, RunError, StalledError
 
 ASK_SECONDS = 0.3  # between two questions to the same part
 MOST_RESTARTS = 10  # of one part; what dies more often has a reason
@@ -138,11 +137,16 @@ def result(part: Part, ref: Any) -> Any:
             raise type(error.cause)(str(error.cause)) from None
         raise
     except RayActorError as error:
-        reason = next(iter(str(error).strip().splitlines()), "no reason given")
-        raise PartLostError(f"{part.name} was lost and could not be replaced: {reason}") from None
+        raise PartLostError(
+            f"{part.name} was lost and could not be replaced: {_last_line(error)}"
+        ) from None
     except RayError as error:
-        reason = next(iter(str(error).strip().splitlines()), "no reason given")
-        raise PartLostError(f"{part.name} failed: {reason}") from None
+        raise PartLostError(f"{part.name} failed: {_last_line(error)}") from None
+
+
+def _last_line(error: Exception) -> str:
+    """Where Ray's paragraphs say what went wrong."""
+    return (str(error).strip() or "no reason given").splitlines()[-1].strip()
 
 
 def _silence(part: Part) -> str:

@@ -82,9 +82,10 @@ class Driver:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        from labkit.actors import ParameterServer, Replay
+        from labkit.actors import ParameterServer
         from labkit.crew import Crew
         from labkit.remote_learner import RemoteLearner
+        from labkit.remote_replay import Replay
         from labkit.rollout import RolloutWorker, Tester
 
         self.config, self.run, self.crew = config, run, Crew()
@@ -118,7 +119,8 @@ class Driver:
 
     def __exit__(self, *error: object) -> None:
         self.totals = self._totals()
-        self.crew.dismiss()
+        with contextlib.suppress(Exception):  # a cluster that is gone has ended them
+            self.crew.dismiss()
 
     def watch(self, stop: StopRequest) -> None:
         """Returns when the learner is done, or a little after it was asked to stop."""
@@ -178,11 +180,12 @@ class Driver:
         return {
             "cpu_seconds": {name: round(part.cpu_seconds, 2) for name, part in parts.items()},
             "parameter server": parts["parameter server"].status,
+            "learner": parts["learner"].status,
         }
 
     def report(self, stop: StopRequest, seconds: float) -> None:
         """Writes `ray.json` and says in a few lines how it went."""
-        from labkit.actors import limits
+        from labkit.remote_replay import limits
 
         outcome, weights = self.outcome or {}, self.totals["parameter server"]
         first = limits(self.config)[1]
@@ -207,7 +210,8 @@ class Driver:
         print(checkpoint.whereabouts(self.folder))
         if stop:
             reached = max(checkpoint.steps(self.folder), default=0)
-            late = "" if outcome else " (the last checkpoint took too long)"
+            lost = self.totals["learner"].get("step", 0) - reached
+            late = f" ({lost} later ones are lost: no time for a checkpoint)" if lost > 0 else ""
             print(
                 f"stopped at gradient step {reached} of {self.config.num_iterations}{late}; "
                 "run this again to go on"

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+PATIENCE_SECONDS = 180  # for a process that is being started, on a busy machine
+
 
 class RunError(RuntimeError):
     """Ends a run; a notebook shows its line in place of a traceback through our frames."""

@@ -7,50 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import ray
-import reverb
-import tensorflow as tf
 
-from labkit import checkpoint, environments, learn, runs, runtime, stalls
-from labkit.actors import colleague, limits, status
+from labkit import checkpoint, environments, learn, runs, runtime
+from labkit.actors import colleague, status
 from labkit.agent import create_agent
 from labkit.config import SACConfig
 from labkit.errors import StalledError
 from labkit.evaluation import Evaluation
 from labkit.learner import Learner
 from labkit.parts import Parts
+from labkit.remote_replay import RemoteReplay, limits
 from labkit.rows import SAMPLE_TIMEOUT_SECONDS
-from labkit.streams import counters, open_dataset
 
 PUSH_STEPS = 50  # gradient steps after which newer weights go out, at the latest
-
-
-class RemoteReplay:
-    """What the learner needs of a table whose server is another process.
-
-    Args:
-        names: what the names of this run's actors begin with.
-        address: the server's.
-    """
-
-    def __init__(self, names: str, address: str):
-        self._replay, self._address = colleague(names, "replay"), address
-        self._client = reverb.Client(address)
-
-    def dataset(self, batch_size: int) -> tf.data.Dataset:
-        """See `streams.open_dataset`."""
-        return open_dataset(self._address, batch_size)
-
-    def save(self, target: Path) -> None:
-        """Has the server write a snapshot."""
-        ray.get(self._replay.save.remote(str(target)))
-
-    def counters(self) -> stalls.Limiter:
-        """Inserts and samples so far.
-
-        Raises:
-            ServerGoneError: the server does not answer.
-        """
-        return counters(self._client)
 
 
 class RemoteLearner:

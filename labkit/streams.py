@@ -7,12 +7,11 @@ import reverb
 import tensorflow as tf
 
 from labkit import stalls
-from labkit.errors import ServerGoneError, StalledError
+from labkit.errors import PATIENCE_SECONDS, ServerGoneError, StalledError
 from labkit.rows import SAMPLE_TIMEOUT_SECONDS, pack
 
 TABLE = "transitions"
 ANSWER_SECONDS = 5  # a server of this host answers in a thousandth of it
-PATIENCE_SECONDS = 180  # for a server that is being started, on a busy machine
 UNCONFIRMED = 16  # transitions on their way before the writer waits; Reverb warns at 50
 
 
