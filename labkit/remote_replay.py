@@ -11,6 +11,7 @@ import tensorflow as tf
 from labkit import checkpoint, stalls
 from labkit.actors import colleague, status
 from labkit.config import SACConfig
+from labkit.errors import PATIENCE_SECONDS, storage
 from labkit.replay import ReverbReplay
 from labkit.rows import Layout
 from labkit.streams import counters, open_dataset
@@ -44,6 +45,7 @@ class Replay:
         self._config, self._layout, self._folder = config, layout, folder
         self._port, self._limited = port, limited
         self._table: Any = None
+        self._ready = threading.Event()
 
     def run(self) -> None:
         """Serves until the process is ended."""
@@ -59,11 +61,18 @@ class Replay:
         if saved := checkpoint.latest(self._folder):
             table.restore(saved / "replay")
         self._table = table
+        self._ready.set()
         threading.Event().wait()
 
     def save(self, target: str) -> None:
-        """Writes a snapshot to the new directory `target`."""
-        self._table.save(Path(target))
+        """Writes a snapshot to the new directory `target`, when the server is there.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        self._ready.wait(PATIENCE_SECONDS)
+        with storage(Path(target)):
+            self._table.save(Path(target))
 
     def status(self) -> dict[str, Any]:
         """As `status`, with the table's counters once it serves."""
