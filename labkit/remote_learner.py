@@ -174,7 +174,11 @@ class RemoteLearner:
 
     def _state(self) -> dict[str, Any]:
         """What a checkpoint of this executor holds beside the learner's."""
-        return {"last_return": self._last_return, "evaluated": sorted(self._evaluated)}
+        return {
+            "env_steps": self._replay.counters().inserts,
+            "last_return": self._last_return,
+            "evaluated": sorted(self._evaluated),
+        }
 
     def stop(self) -> None:
         """Ends `train` after its present call, with a checkpoint."""
