@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 
 from labkit.config import ParameterError, refuse
+from labkit.errors import StalledError
 from labkit.runtime import quiet
 
 OBJECT_STORE_BYTES = 200_000_000  # weights of some 0.3 MB pass through it
@@ -138,16 +139,20 @@ def _no_messages() -> Iterator[None]:
 def _start(folder: str, cpus: int) -> None:
     import ray
 
-    ray.init(
-        address="local",
-        num_cpus=cpus,
-        object_store_memory=OBJECT_STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _temp_dir=folder,
-        _system_config=SYSTEM,
-    )
+    try:
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=folder,
+            _system_config=SYSTEM,
+        )
+    except Exception as error:  # Ray raises plain ones here, after 30 s that cannot be changed
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise StalledError(f"Ray could not be started on this machine: {reason}") from None
     if not ray.util.get_node_ip_address().startswith("127."):
         raise ParameterError(
             "Ray was imported before labkit could keep it on the loopback interface: restart the "

@@ -46,9 +46,14 @@ class Restart:
 
 
 class Crew:
-    """All parts of a run."""
+    """All parts of a run.
 
-    def __init__(self) -> None:
+    Args:
+        patience: seconds without an answer, after the first, until a part counts as stalled.
+    """
+
+    def __init__(self, patience: float = PATIENCE_SECONDS) -> None:
+        self.patience = patience
         self.parts: dict[str, Part] = {}
         self.names = f"labkit {uuid.uuid4().hex[:8]} "  # of this run's actors begin so
 
@@ -98,8 +103,9 @@ class Crew:
             if ref == part.asked and (restart := self._heard(part, answer)):
                 yield restart
         for part in self.parts.values():
-            if time.monotonic() - part.heard_at > PATIENCE_SECONDS:
-                raise StalledError(_silence(part))
+            limit = self.patience if part.status else PATIENCE_SECONDS
+            if time.monotonic() - part.heard_at > limit:
+                raise StalledError(_silence(part, limit))
 
     def _heard(self, part: Part, answer: dict[str, Any]) -> Restart | None:
         now = time.monotonic()
@@ -149,9 +155,9 @@ def _last_line(error: Exception) -> str:
     return (str(error).strip() or "no reason given").splitlines()[-1].strip()
 
 
-def _silence(part: Part) -> str:
+def _silence(part: Part, limit: float) -> str:
     if part.status:
-        return f"{part.name} has not answered for {PATIENCE_SECONDS} s"
+        return f"{part.name} has not answered for {limit:g} s"
     free = ray.available_resources().get("CPU", 0)
     return (
         f"{part.name} was not started within {PATIENCE_SECONDS} s; Ray has "

@@ -16,6 +16,7 @@ from typing import Any
 
 from labkit import checkpoint, cluster, environments, network, opening, runs, watchdog
 from labkit.config import SACConfig, refuse, whole
+from labkit.errors import PATIENCE_SECONDS
 from labkit.learner import last_good_named
 from labkit.progress import progress
 from labkit.rows import layout_of
@@ -88,7 +89,9 @@ class Driver:
         from labkit.remote_replay import Replay
         from labkit.rollout import RolloutWorker, Tester
 
-        self.config, self.run, self.crew = config, run, Crew()
+        # An environment that hangs is the watchdog's business first.
+        crew = Crew(PATIENCE_SECONDS + config.environment_timeout)
+        self.config, self.run, self.crew = config, run, crew
         self.faults: list[dict[str, Any]] = []
         self.outcome: dict[str, Any] | None = None
         self.totals: dict[str, Any] = {}

@@ -21,6 +21,8 @@ from labkit.rows import SAMPLE_TIMEOUT_SECONDS
 
 PUSH_STEPS = 50  # gradient steps after which newer weights go out, at the latest
 
+PUSH_AGAIN_SECONDS = 30.0
+
 
 class RemoteLearner:
     """Takes gradient steps as fast as the rate limiter lets it, and pushes weights.
@@ -152,8 +154,11 @@ class RemoteLearner:
 
     def _evaluate_at_end(self, learner: Learner) -> None:
         self._phase = "evaluation"
-        self._push(test=True, last=True)
+        pushed = -PUSH_AGAIN_SECONDS
         while (learner.step, True) not in self._evaluated and not self._stop.is_set():
+            if time.monotonic() - pushed >= PUSH_AGAIN_SECONDS:
+                self._push(test=True, last=True)  # again: a parameter server that died forgot it
+                pushed = time.monotonic()
             self._log_arrived(learner)
             time.sleep(0.05)
 
@@ -186,7 +191,10 @@ class RemoteLearner:
 
     def status(self) -> dict[str, Any]:
         """As `actors.status`, with how far training is."""
-        step = 0 if self._learner is None else self._learner.step
+        if self._learner is None:  # it will begin where its checkpoint is
+            step = max(checkpoint.steps(self._run_path / "checkpoints"), default=0)
+        else:
+            step = self._learner.step
         return {
             **status(),
             "phase": self._phase,

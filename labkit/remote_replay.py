@@ -75,8 +75,8 @@ class Replay:
             self._table.save(Path(target))
 
     def status(self) -> dict[str, Any]:
-        """As `status`, with the table's counters once it serves."""
-        if self._table is None:
+        """As `status`, with the table's counters, once it serves."""
+        if not self._ready.wait(PATIENCE_SECONDS):
             return status()
         now = counters(self._table._client)
         return {**status(), "inserts": now.inserts, "samples": now.samples, "size": now.size}
