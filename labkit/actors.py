@@ -21,7 +21,7 @@ SAVE_SECONDS = 30  # between two files of the parameter server
 
 def status() -> dict[str, Any]:
     """Which process a part is, and the CPU seconds that it took."""
-    node = ray.get_runtime_context().get_node_id()
+    node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
     return {"process": (node, os.getpid()), "cpu_seconds": time.process_time()}
 
 

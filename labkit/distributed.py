@@ -70,7 +70,7 @@ def train_on_ray(
     begin = time.monotonic()
     with stop_request() as stop, cluster.connection(address, cpus=num_collectors + 1):
         driver = Driver(config, run, num_collectors, make_env, layout)
-        with last_good_named(driver.folder), driver:
+        with last_good_named(run.path / "checkpoints"), driver:
             driver.watch(stop)
     driver.report(stop, time.monotonic() - begin)
     return run
@@ -210,7 +210,7 @@ class Driver:
                 f"{content['staleness_median']:.0f} env steps older than the newest (median; "
                 f"{content['staleness_max']:.0f} at most)"
             )
-        print(checkpoint.whereabouts(self.folder))
+        print(checkpoint.whereabouts(self.run.path / "checkpoints"))
         if stop:
             reached = max(checkpoint.steps(self.folder), default=0)
             lost = self.totals["learner"].get("step", 0) - reached
