@@ -14,15 +14,17 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 
 from labkit.config import ParameterError, refuse
-from labkit.errors import StalledError
+from labkit.errors import PATIENCE_SECONDS, StalledError
 from labkit.runtime import quiet
 
 OBJECT_STORE_BYTES = 200_000_000  # weights of some 0.3 MB pass through it
 # Ray runs its workers at a lower priority than everything else, where they would starve.
-SYSTEM = {"worker_niceness": 0}
+# And it gives up on those that a busy machine is slow to start.
+SYSTEM = {"worker_niceness": 0, "worker_register_timeout_seconds": PATIENCE_SECONDS}
 CONNECT_SECONDS = 10
 TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
@@ -136,21 +138,46 @@ def _no_messages() -> Iterator[None]:
         worker.print_to_stdstream = before
 
 
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    """Waits longer for a node to start than the 30 s that are written into Ray."""
+    from ray._private import services
+
+    get_node = services.get_node
+
+    def patient_get_node(*arguments):
+        begin = time.monotonic()
+        while True:
+            try:
+                return get_node(*arguments)
+            except RuntimeError:
+                if time.monotonic() - begin > PATIENCE_SECONDS:
+                    raise
+                time.sleep(0.5)
+
+    services.get_node = patient_get_node
+    try:
+        yield
+    finally:
+        services.get_node = get_node
+
+
 def _start(folder: str, cpus: int) -> None:
     import ray
 
     try:
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _temp_dir=folder,
-            _system_config=SYSTEM,
-        )
-    except Exception as error:  # Ray raises plain ones here, after 30 s that cannot be changed
+        with _patience():
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=folder,
+                _system_config=SYSTEM,
+            )
+    except Exception as error:  # Ray raises plain ones here
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise StalledError(f"Ray could not be started on this machine: {reason}") from None
     if not ray.util.get_node_ip_address().startswith("127."):
