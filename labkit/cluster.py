@@ -24,7 +24,11 @@ from labkit.runtime import quiet
 OBJECT_STORE_BYTES = 200_000_000  # weights of some 0.3 MB pass through it
 # Ray runs its workers at a lower priority than everything else, where they would starve.
 # And it gives up on those that a busy machine is slow to start.
-SYSTEM = {"worker_niceness": 0, "worker_register_timeout_seconds": PATIENCE_SECONDS}
+SYSTEM = {
+    "worker_niceness": 0,
+    "worker_register_timeout_seconds": PATIENCE_SECONDS,
+    "agent_register_timeout_ms": 1000 * PATIENCE_SECONDS,
+}
 CONNECT_SECONDS = 10
 TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
