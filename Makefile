@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run sweep watch results doctor test browser check torture soak bench bench-scaling lab tensorboard site badges lock clean
+.PHONY: help setup run sweep watch results doctor test browser check torture soak bench bench-scaling bench-collection ray-results lab tensorboard site badges lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -69,6 +69,13 @@ badges: setup ## badges for Colab and Binder in README.md and the notebooks: mak
 
 bench-scaling: setup ## gradient steps/s with 1, 2 and 4 replicas: benchmarks/results/scaling.png
 	@$(PY) -m benchmarks.scaling $(ARGS)
+
+bench-collection: setup ## env steps/s of 1, 2 and 4 rollout workers: benchmarks/results/collection.png
+	@$(PY) -m benchmarks.collection $(ARGS)
+
+ray-results: setup ## the tracked runs of notebook 04, an afternoon; goes on where it was stopped
+	@$(PY) -m benchmarks.lunarlander
+	@$(PY) -m benchmarks.ray_vs_local
 
 lock: ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade for newer versions)
 	@scripts/lock.sh $(ARGS)

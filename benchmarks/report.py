@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from labkit.plots import BLUE, GREY, ORANGE, STYLE
 
 AIMS = {"published": 2.0, "sb3": 1.4, "sb3_1": 1.4}  # labkit's rate over theirs
+RAY_AIMS = {"published": 2.4, "sb3": 1.7, "sb3_1": 1.7}  # the Ray executor's rate over theirs
 GROWTH_AIM, MEMORY_AIM_MIB = 0.9, 4096
 
 
@@ -28,6 +29,8 @@ def medians(contenders: dict[str, Any]) -> dict[str, dict[str, float]]:
 def text(results: dict[str, Any]) -> str:
     """All tables as Markdown, which reads well in a terminal, too."""
     parts = [_throughput(results)]
+    if "ray" in medians(results["contenders"]):
+        parts.append(_ray(results))
     if "breakdown" in results and "floor" in results:
         parts.append(_breakdown(results))
     if "growth" in results:
@@ -70,6 +73,26 @@ def _throughput(results: dict[str, Any]) -> str:
             )
         )
     return _table(header, rows)
+
+
+def _ray(results: dict[str, Any]) -> str:
+    """A paragraph: the Ray executor beside its peers and the floor, its ratio, its staleness."""
+    typical = medians(results["contenders"])
+    it = typical["ray"]
+    beside = [
+        f"{it['rate'] / typical[key]['rate']:.2f} × {results['contenders'][key]['label']} "
+        f"(aim {aim:.1f})"
+        for key, aim in RAY_AIMS.items()
+        if key in typical
+    ]
+    if "floor" in results:
+        beside.append(f"{it['rate'] * results['floor']['floor_ms'] / 1e3:.0%} of the floor")
+    return (
+        f"The Ray executor, one rollout worker: {'; '.join(beside)}. Samples per insert: "
+        f"{it['samples_per_insert']:.1f} for 256;\nweights in use were "
+        f"{it['staleness_median']:.0f} env steps older than the newest in the median, "
+        f"{it['staleness_max']:.0f} at most."
+    )
 
 
 def _breakdown(results: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "quiet",
     "start_run",
     "train",
+    "train_on_ray",
 ]
 
 # TensorFlow takes seconds to load: a wrong parameter is refused before that happens.
@@ -31,6 +32,7 @@ _LAZY = {
     "make_environment": ("labkit.environments", "make"),
     "start_run": ("labkit.opening", "start_run"),
     "train": ("labkit.training", "train"),
+    "train_on_ray": ("labkit.distributed", "train_on_ray"),
 }
 
 

@@ -146,3 +146,9 @@ def assign(variables: list, arrays: list[np.ndarray], checkpoint: Path) -> None:
 def size_bytes(folder: Path) -> int:
     """Bytes that all checkpoints take on disk."""
     return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+
+
+def whereabouts(folder: Path) -> str:
+    """One line for the end of a run: where its checkpoints are and what they take."""
+    megabytes = size_bytes(folder) / 1e6
+    return f"the newest checkpoints are in {folder}: {megabytes:.0f} MB on disk"

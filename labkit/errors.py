@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+PATIENCE_SECONDS = 180  # for a process that is being started, on a busy machine
+
 
 class RunError(RuntimeError):
     """Ends a run; a notebook shows its line in place of a traceback through our frames."""
@@ -17,6 +19,14 @@ class RunError(RuntimeError):
 
 class StalledError(RunError):
     """A wait was given up after its time limit."""
+
+
+class ServerGoneError(StalledError):
+    """A replay server no longer answers."""
+
+
+class PartLostError(RunError):
+    """A part of a run in another process died more often than it is replaced."""
 
 
 class DivergedError(RunError):

@@ -21,7 +21,7 @@ from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
 from labkit import environments, opening, progress, stopping
-from labkit.config import ParameterError, SACConfig, nearest
+from labkit.config import ParameterError, SACConfig, nearest, whole
 
 
 @click.command()
@@ -67,6 +67,8 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACCon
     ours = {name: text for name, text in texts.items() if name in fields}
     config = SACConfig.parse(ours)
     environments.check_name(config.env_name)
+    if "num_collectors" in texts:
+        whole("num_collectors", texts["num_collectors"], 0, 64, "rollout workers")
     return {**texts, **{name: getattr(config, name) for name in ours}}, config
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Union
 import attrs
 import tensorflow as tf
 
-from labkit import environments, network, runtime
+from labkit import checkpoint, environments, network, runtime
 from labkit.agent import SeededSacAgent, create_agent
 from labkit.collect import Collector, random_policy
 from labkit.config import SACConfig, refuse
@@ -38,6 +38,26 @@ class Parts:
     def layout(self) -> Layout:
         """The row layout of this environment's transitions."""
         return layout_of(self.collect_env)
+
+    def load(self, run_path: Path) -> None:
+        """Takes networks and replay table from a run's newest checkpoint, to look at or to judge.
+
+        Adam's moments stay as they are. A run that has no checkpoint yet changes nothing.
+
+        Args:
+            run_path: the run directory.
+
+        Raises:
+            ParameterError: the checkpoint is damaged, or of other networks.
+        """
+        saved = checkpoint.latest(run_path / "checkpoints")
+        if saved is None:
+            return
+        arrays, state = checkpoint.load(saved)
+        variables = list(self.agent.variables)  # the first of `agent.state_variables`
+        checkpoint.assign(variables, arrays[: len(variables)], saved)
+        self.replay.restore(saved / "replay")
+        self.env_steps = int(state.get("env_steps", self.env_steps))
 
     def close(self) -> None:
         """Stops what runs beside the training; may be called twice."""

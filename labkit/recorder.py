@@ -48,11 +48,11 @@ class Recorder:
         self._run.log(env_step=self._env_step(), gradient_step=step, wall_seconds=seconds, **values)
         self._write_events(step, values)
 
-    def log_evaluation(self, step: int, evaluation: Evaluation) -> None:
-        """Writes an evaluation's row."""
+    def log_evaluation(self, step: int, env_step: int, evaluation: Evaluation) -> None:
+        """Writes an evaluation's row; `step` and `env_step` are those of its weights."""
         self._run.log_evaluation(
             evaluation,
-            env_step=self._env_step(),
+            env_step=env_step,
             gradient_step=step,
             wall_seconds=self.seconds(),
         )

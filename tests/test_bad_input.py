@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import labkit
-from labkit import checkpoint, opening, replay, rows, runs, training
+from labkit import checkpoint, opening, rows, runs, streams, training
 from labkit.config import ParameterError, SACConfig
 from labkit.errors import BrokenEnvironmentError, RunError, StalledError, StorageError
 from labkit.evaluation import Evaluation
@@ -209,7 +209,7 @@ def test_a_mistake_in_a_user_s_own_environment_is_shown_as_it_is(tmp_path, small
 
 
 def test_a_server_that_is_gone_is_named_within_a_time_limit(tmp_path, small_config, monkeypatch):
-    monkeypatch.setattr(replay, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(streams, "ANSWER_SECONDS", 1)
     monkeypatch.setattr(rows, "SAMPLE_TIMEOUT_SECONDS", 10)
 
     def answer(self, *good):

@@ -6,9 +6,11 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks import contenders, floor, growth, report, throughput
+from benchmarks import collection, contenders, floor, growth, lunarlander, report, throughput
 from benchmarks.contenders import Contender
 from benchmarks.stopwatch import Stopwatch
+from labkit import opening
+from labkit.evaluation import Evaluation
 
 TINY = ("--warmup", "4", "--iterations", "8", "--initial", "260")
 RESULTS = {
@@ -159,3 +161,37 @@ def test_each_worker_runs_small():
     grown = contenders.run("benchmarks.growth", [*TINY, "--sizes", "300", "600"])
     assert grown["sizes"] == [300, 600]
     assert min(grown["rate"]) > 0
+
+
+def test_the_ray_executor_beside_its_peers():
+    measured = {"rate": 130.0, "cpu_ms": 14.0, "peak_mib": 2_500.0, "samples_per_insert": 257.25}
+    measured |= {"staleness_median": 60.0, "staleness_max": 140.0}
+    ray = {"label": "ray", "repeats": [measured]}
+    text = report.text({**RESULTS, "contenders": {**RESULTS["contenders"], "ray": ray}})
+    assert "2.60 × published (aim 2.4)" in text
+    assert "32% of the floor" in text  # 130 of 400
+    assert "257.2 for 256" in text
+    assert "60 env steps older than the newest in the median, 140 at most" in text
+
+
+@pytest.mark.slow
+def test_the_ray_workers_run_small():
+    """The contender's rate is the learner's; collecting alone reports both servers."""
+    measured = contenders.run("benchmarks.contender_ray", TINY)
+    assert 0 < measured["rate"] < 1_000
+    assert measured["staleness_max"] >= measured["staleness_median"] >= 0
+    case = collection.measure(1, 2.0)
+    assert case["env_steps_per_second"] > 1
+    assert set(case["cores_busy"]) == {"replay", "parameter server"}
+    drawn = collection.draw({"machine": {"cores": 2}, "cases": [case, {**case, "collectors": 2}]})
+    straight, found = drawn.axes[0].lines
+    np.testing.assert_array_equal(straight.get_ydata(), np.array([1, 2]) * found.get_ydata()[0])
+
+
+def test_a_lander_is_solved_by_twenty_episodes_of_two_hundred(tmp_path, small_config):
+    run = opening.open_run(tmp_path, small_config())
+    for step, returns in ((10, [250.0] * 5), (20, [199.0] * 20), (30, [210.0] * 20)):
+        score = Evaluation(tuple(returns), (1.0,) * len(returns), (0.0,) * len(returns))
+        run.log_evaluation(score, env_step=step, gradient_step=step, wall_seconds=1)
+    assert lunarlander.solved_at(tmp_path) == (30, 210.0)
+    assert len(lunarlander.draw([tmp_path]).axes[0].lines[0].get_xdata()) == 3

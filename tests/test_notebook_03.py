@@ -118,6 +118,18 @@ def test_stopped_before_its_first_evaluation_it_says_so_and_goes_on_to_its_end(
     assert text.count("no figure: ") == 3
 
 
+@pytest.mark.slow
+def test_it_collects_in_another_process(tmp_path):
+    done = papermill_cli(tmp_path, **{**SMALL, "num_collectors": "1"})
+    assert done.returncode == 0, done.stderr[-3000:]
+    notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    assert all(output.output_type != "error" for output in outputs(notebook))
+    run = tmp_path / "my run"
+    assert (run / "ray.json").exists(), "labkit.train_on_ray was not called"
+    assert runs.read_metrics(run).gradient_step.max() == 60
+    assert {p.name for p in (run / "videos").iterdir()} == {"before.mp4", "after.mp4"}
+
+
 def test_a_mistake_is_one_line_in_the_cell_and_the_last_of_papermill(tmp_path):
     done = papermill_cli(tmp_path, num_iterations="0", run_dir="never")
     line = "ParameterError: num_iterations = 0 is refused: allowed is a whole number from 1 to"
@@ -133,7 +145,7 @@ def test_a_mistake_is_one_line_in_the_cell_and_the_last_of_papermill(tmp_path):
 def test_every_parameter_is_described_and_is_a_field():
     described = papermill.inspect_notebook(str(NOTEBOOK))
     fields = {field.name for field in attrs.fields(SACConfig)}
-    assert set(described) == fields | {"run_dir", "resume"}
+    assert set(described) - {"num_collectors"} == fields | {"run_dir", "resume"}
     for name, parameter in described.items():
         assert parameter["inferred_type_name"] != "None", name
         assert len(parameter["help"]) > 8, name

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf_agents.replay_buffers.tf_uniform_replay_buffer import TFUniformReplayBuffer
 from tf_agents.trajectories import time_step, trajectory
 
-from labkit import replay, rows, uniform
+from labkit import replay, rows, streams, uniform
 
 LAYOUT = rows.Layout(observation=2, action=1)
 FIRST, MID, LAST = (int(x) for x in (0, 1, 2))
@@ -114,7 +114,7 @@ def test_unpack_shapes_and_values():
 
 def test_a_full_writer_waits_for_the_server():
     table = replay.ReverbReplay(LAYOUT, 100)
-    for t in range(10 * replay.UNCONFIRMED):
+    for t in range(10 * streams.UNCONFIRMED):
         table.write([t, 0], [0], 0, 1, [t, 1])
     table.flush()
     assert table.size() == 100
@@ -122,7 +122,7 @@ def test_a_full_writer_waits_for_the_server():
 
 
 def test_an_empty_table_does_not_hang(monkeypatch):
-    monkeypatch.setattr(replay, "SAMPLE_TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(streams, "SAMPLE_TIMEOUT_SECONDS", 1)
     table = replay.ReverbReplay(LAYOUT, 100)
     with pytest.raises((tf.errors.DeadlineExceededError, ValueError)):
         table.sample(4)

@@ -96,13 +96,12 @@ def live(folder: Path, life: int, steps: int, kind: str) -> None:
     restore = loop.Loop.restore
 
     def told_restore(self, saved):
-        seconds = restore(self, saved)
+        restore(self, saved)
         tell(
             "restored",
             int(saved.name),
             digest(v.numpy() for v in state_variables(self.parts.agent)),
         )
-        return seconds
 
     loop.Loop.restore = told_restore
     tell("life", life)

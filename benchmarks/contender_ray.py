@@ -1,0 +1,85 @@
+"""labkit's Ray executor with one rollout worker, the defaults of notebook 03."""
+
+import json
+import os
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import attrs
+
+import labkit
+from benchmarks.contender_labkit import configure
+from benchmarks.stopwatch import worker
+from labkit import opening, runs
+
+
+def family() -> dict[int, tuple[float, float]]:
+    """CPU seconds and peak MiB of this process and of all below it."""
+    parents, found = {}, {}
+    ticks = os.sysconf("SC_CLK_TCK")
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            status = (entry / "status").read_text()
+        except OSError:
+            continue
+        pid = int(entry.name)
+        parents[pid] = int(stat[1])
+        peak = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
+        found[pid] = ((int(stat[11]) + int(stat[12])) / ticks, sum(map(int, peak)) / 1024)
+    ours = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return {pid: found[pid] for pid in ours if pid in found}
+
+
+class Watch(threading.Thread):
+    """Notes the CPU time of all processes when metrics.csv gets certain rows."""
+
+    def __init__(self, run: runs.Run, steps: tuple[int, ...]):
+        super().__init__(daemon=True)
+        self.folder, self.steps, self.noted = run.path, steps, {}
+
+    def run(self) -> None:
+        """Looks until every row was there."""
+        while len(self.noted) < len(self.steps):
+            reached = runs.read_metrics(self.folder).gradient_step.max()
+            for step in self.steps:
+                if step not in self.noted and reached >= step:
+                    self.noted[step] = family()
+            time.sleep(0.05)
+
+
+def main(options) -> dict[str, float]:
+    """Trains; the rate is that between two rows of metrics, as the learner's clock has it."""
+    config = attrs.evolve(
+        configure(options.warmup, options.iterations, options.initial), num_eval_episodes=1
+    )
+    first, last = options.warmup, options.warmup + options.iterations
+    with tempfile.TemporaryDirectory() as folder:
+        run = opening.open_run(folder, config)
+        watch = Watch(run, (first, last))
+        watch.start()
+        labkit.train_on_ray(config, 1, run=run)
+        watch.join(10)
+        table = run.metrics()
+        rows = table[table.critic_loss.notna()].set_index("gradient_step")
+        summary = json.loads((run.path / "ray.json").read_text())
+    seconds = rows.wall_seconds[last] - rows.wall_seconds[first]
+    env_steps = rows.env_step[last] - rows.env_step[first]
+    cpu = [sum(seconds for seconds, _ in watch.noted[step].values()) for step in (first, last)]
+    return {
+        "rate": options.iterations / seconds,
+        "wall_ms": 1e3 * seconds / options.iterations,
+        "cpu_ms": 1e3 * (cpu[1] - cpu[0]) / options.iterations,
+        "peak_mib": sum(peak for _, peak in watch.noted[last].values()),
+        "samples_per_insert": config.batch_size * options.iterations / float(env_steps),
+        "staleness_median": summary["staleness_median"],
+        "staleness_max": summary["staleness_max"],
+    }
+
+
+if __name__ == "__main__":
+    worker(main)

@@ -1,0 +1,148 @@
+"""The Ray executor: what it refuses, its parts one by one, and one small run."""
+
+import json
+import os
+import threading
+
+import numpy as np
+import pytest
+from ray_help import LOOPBACK, PARTS, Line, actor_pids, descendants, listening
+
+import labkit
+from labkit import actors, cluster, config, opening, remote_replay
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_collectors": 0}, r"num_collectors = 0 is refused: allowed is a whole number from 1"),
+        ({"num_collectors": "two"}, r"num_collectors = 'two' is refused"),
+        ({"address": "localhost:1"}, r"address = 'localhost:1' is refused: .*host:port"),
+        ({"address": "nowhere"}, r"address = 'nowhere' is refused"),
+    ],
+)
+def test_what_it_refuses(small_config, tmp_path, arguments, message):
+    settings = small_config(env_name="Line")
+    run = opening.open_run(tmp_path, settings)
+    with pytest.raises(config.ParameterError, match=message):
+        labkit.train_on_ray(settings, run=run, make_env=Line, **arguments)
+
+
+def test_only_reverb_can_be_written_to_from_other_processes(small_config):
+    with pytest.raises(config.ParameterError, match="replay = 'tf_uniform' is refused"):
+        labkit.train_on_ray(small_config(replay="tf_uniform"))
+
+
+def test_the_limiter_holds_the_configured_ratio(small_config):
+    per_insert, first, buffer = remote_replay.limits(labkit.SACConfig())
+    assert (per_insert, first, buffer) == (256, 10_000, 25_600)
+    slow = small_config(collect_steps_per_iteration=4, steps_per_call=1_000)
+    assert remote_replay.limits(slow) == (8, 300, 32 * 4_000)
+    tight = small_config(initial_collect_steps=5_000)  # more than the table holds
+    assert remote_replay.limits(tight)[1] == tight.replay_buffer_capacity
+
+
+def test_the_parameter_server(tmp_path, monkeypatch):
+    monkeypatch.setattr(actors, "SAVE_SECONDS", -1)
+    server = actors.ParameterServer(tmp_path / "weights.npz")
+    assert server.pull(None, 0, 0, float("nan")) is None
+    assert np.isnan(server.push(10, 1_010, np.ones(3, np.float32), test=True))
+    version, env_step, weights = server.pull(None, 0, collector=0, mean_return=2.0)
+    assert (version, env_step) == (10, 1_010)
+    np.testing.assert_array_equal(weights, [1, 1, 1])
+    assert server.pull(10, 1_010, 1, mean_return=4.0) is None
+    assert server.push(60, 1_070, np.zeros(3, np.float32)) == 3.0
+    assert server.pull(10, 1_010, 0, 2.0)[0] == 60
+    told = server.status()
+    assert (told["staleness_median"], told["staleness_max"], told["pulls"]) == (30, 60, 2)
+    # What waits for the tester stays as it was when it was marked.
+    assert server.to_test(None)[0] == 10
+    assert server.to_test((10, False)) is None
+    again = actors.ParameterServer(tmp_path / "weights.npz")
+    assert again.pull(None, 0, 0, float("nan"))[:2] == (60, 1_070)
+
+
+class Spy(threading.Thread):
+    """Looks at the sockets of a run while it goes on."""
+
+    def __init__(self, run):
+        super().__init__(daemon=True)
+        self.run_path, self.sockets, self.kinds, self.replay = run.path, {}, set(), set()
+        self.over = threading.Event()
+        self.seen = {}
+
+    def run(self):
+        while not self.over.wait(0.5):
+            below = descendants(os.getpid())
+            self.seen |= below
+            self.sockets |= listening([os.getpid(), *below])
+            self.replay |= set(actor_pids(os.getpid(), "Replay"))
+            self.kinds |= {kind for kind in PARTS if actor_pids(os.getpid(), kind)}
+
+
+def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
+    """Every part takes part; only Reverb is to be reached from outside; nothing is left."""
+    monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))  # where `Line` is
+    settings = small_config(env_name="Line", num_iterations=100, log_interval=20, eval_interval=50)
+    run = opening.open_run(tmp_path, settings)
+    spy = Spy(run)
+    before = set(descendants(os.getpid()))
+    spy.start()
+    assert labkit.train_on_ray(settings, run=run, make_env=Line) is run
+    spy.over.set()
+    spy.join()
+
+    table = run.metrics()
+    logged, evaluated = table[table.critic_loss.notna()], table[table.eval_return.notna()]
+    assert logged.gradient_step.tolist() == [20, 40, 60, 80, 100]
+    assert logged.env_step.is_monotonic_increasing
+    assert (
+        300 <= logged.env_step.iloc[0] <= logged.env_step.iloc[-1] <= 300 + 100 + 100 + 10
+    )  # the limiter's buffer, batches fetched ahead
+    assert evaluated.gradient_step.iloc[-1] == 100
+    assert len(evaluated.eval_returns.iloc[-1]) == 2
+    assert (run.path / "policy" / "saved_model.pb").exists()
+    assert (run.path / "checkpoints" / "000000100" / "replay" / "DONE").exists()
+    summary = json.loads((run.path / "ray.json").read_text())
+    assert summary["faults"] == []
+    assert summary["staleness_max"] >= summary["staleness_median"] >= 0
+    printed = capfd.readouterr()
+    assert "samples per insert" in printed.out
+    assert "ray" not in printed.err.lower(), printed.err
+
+    assert spy.kinds == set(PARTS)
+    outward = {key: pid for key, pid in spy.sockets.items() if key[0] not in LOOPBACK}
+    assert len(spy.sockets) > len(outward)
+    assert set(outward.values()) <= spy.replay, outward
+    alive = set(descendants(os.getpid())) - before
+    assert not {pid: spy.seen.get(pid) for pid in alive}
+    with pytest.raises(config.ParameterError, match="train_on_ray began"):
+        labkit.train(small_config(env_name="Line", num_iterations=200), run=run, make_env=Line)
+
+
+def test_ray_without_a_token_is_turned_away(tmp_path):
+    import subprocess
+    import sys
+
+    import ray
+
+    script = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR'); print('in')"
+    outside = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    outside |= {"HOME": str(tmp_path), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    with cluster.connection(None, cpus=1):
+        address = ray.get_runtime_context().gcs_address
+        tries = [
+            subprocess.run(
+                [sys.executable, "-c", script, address],
+                env={**outside, **token},
+                capture_output=True,
+                text=True,
+                timeout=100,
+            )
+            for token in (
+                {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.environ["RAY_AUTH_TOKEN"]},
+                {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64},
+                {"RAY_AUTH_MODE": "disabled"},
+            )
+        ]
+    assert [t.stdout.strip() for t in tries] == ["in", "", ""], tries
