@@ -46,6 +46,8 @@ def draw_parts() -> Figure:
         axes.text(1.0, -0.47, "returns, into metrics.csv", ha="center", va="bottom", fontsize=9)
         axes.set_xlim(-0.5, 2.5)
         axes.set_ylim(-0.65, 2.35)
+        # Not drawn, but read aloud: see `plots.describe`.
+        axes.set_ylabel("driver, replay, learner, parameter server, rollout workers and tester")
         axes.axis("off")
     return figure
 

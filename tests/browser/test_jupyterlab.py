@@ -31,6 +31,15 @@ SMALL = {
         "interim_eval_episodes": 1,
         "num_eval_episodes": 2,
     },
+    "04_distributed_sac": {
+        "num_iterations": 60,
+        "initial_collect_steps": 300,
+        "eval_interval": 30,
+        "interim_eval_episodes": 1,
+        "num_eval_episodes": 2,
+        "collectors": "(1,)",
+        "minitaur_iterations": 0,
+    },
     "05_compare_runs": {"runs": str(ROOT / "results" / "minitaur" / "study")},
 }
 WIDTHS = (1280, 1920)
