@@ -80,9 +80,8 @@ def test_parameters(tmp_path, monkeypatch, given_, expected):
 
 def finished(path):
     run = opening.open_run(path, SACConfig(num_iterations=5))
-    run.log_evaluation(
-        Evaluation((1.0,), (9.0,), (0.0,)), env_step=5, gradient_step=5, wall_seconds=1
-    )
+    score = Evaluation((1.0,) * 20, (9.0,) * 20, (0.0,) * 20)
+    run.log_evaluation(score, env_step=5, gradient_step=5, wall_seconds=1)
 
 
 def edit_config(**changes):

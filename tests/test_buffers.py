@@ -159,7 +159,9 @@ def test_contents_figure_draws_every_slot_and_window():
     colors = [patch.get_facecolor() for patch in bars.patches[:3]]
     assert colors[0] == colors[1] != colors[2]  # 7→8 joins two episodes
     assert {"5", "6", "7", "8", "next write"} <= {text.get_text() for text in slots.texts}
-    assert len(figure._repr_png_()) > 10_000
+    picture, words = figure._repr_png_()
+    assert len(picture) > 10_000
+    assert words["alt"] == "Figure. ring; times drawn"
 
 
 def test_speeds_figure_shows_the_numbers():
