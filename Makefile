@@ -9,7 +9,7 @@ PY := .venv/bin/python
 SEEDS ?= 0 1 2
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 26
 
 setup: ## make .venv from requirements.lock (nothing, if that is done)
 	@scripts/setup.sh

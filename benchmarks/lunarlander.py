@@ -96,10 +96,7 @@ def solve(executor: str, seed: int) -> None:
 def keep(executor: str, seed: int) -> dict[str, Any]:
     """Copies a run's small files to results/; returns its row of summary.csv."""
     source, target = RUNS / f"{executor}-{seed}", RESULTS / f"{executor}-{seed}"
-    target.mkdir(parents=True, exist_ok=True)
-    for name in ("config.json", "metrics.csv", "ray.json"):
-        if (source / name).exists():
-            shutil.copy(source / name, target / name)
+    runs.copy_records(source, target)
     table, found = runs.read_metrics(source), solved_at(source)
     evaluated = table.dropna(subset="eval_return")
     return {

@@ -8,7 +8,6 @@ stopped; finished ones are kept.
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +41,7 @@ def train(executor: str, config: labkit.SACConfig) -> None:
 def keep(executor: str, seed: int) -> dict[str, Any]:
     """Copies a run's small files to results/; returns its row of summary.csv."""
     source, target = RUNS / f"{executor}-{seed}", RESULTS / f"{executor}-{seed}"
-    target.mkdir(parents=True, exist_ok=True)
-    for name in ("config.json", "metrics.csv", "ray.json"):
-        if (source / name).exists():
-            shutil.copy(source / name, target / name)
+    runs.copy_records(source, target)
     table = runs.read_metrics(source)
     last = table.dropna(subset="eval_return").iloc[-1]
     row: dict[str, Any] = dict.fromkeys(FIELDS, "")

@@ -94,3 +94,16 @@ def replica_slice(values, parts: int):
         return values
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
     return tf.reshape(values, [parts, -1, *values.shape[1:]])[replica % parts]
+
+
+def gpus(strategy: str) -> int:
+    """How many GPUs Ray shall give the learner: all that its strategy would use."""
+    import tensorflow as tf
+
+    there = len(tf.config.list_physical_devices("GPU"))
+    kind, _, count = strategy.partition(":")
+    if kind == "gpu":
+        return min(1, there)
+    if kind == "mirrored" and count:
+        return min(int(count), there)
+    return there if kind in ("auto", "mirrored") else 0

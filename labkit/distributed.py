@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from labkit import checkpoint, cluster, environments, network, opening, runs, watchdog
+from labkit import checkpoint, cluster, devices, environments, network, opening, runs, watchdog
 from labkit.config import SACConfig, refuse, whole
 from labkit.errors import PATIENCE_SECONDS
 from labkit.learner import last_good_named
-from labkit.progress import progress
+from labkit.progress import Phases
 from labkit.rows import layout_of
 from labkit.server import free_port
 from labkit.stopping import StopRequest, stop_request
@@ -109,7 +109,7 @@ class Driver:
         hire("replay", Replay, config, layout, self.folder, port, **here)
         hire("parameter server", ParameterServer, path / "parameters.npz", work="", **here)
         common = (config, make_env, path)
-        here["num_gpus"] = gpus(config.strategy)
+        here["num_gpus"] = devices.gpus(config.strategy)
         hire("learner", RemoteLearner, *common, server, names, work="train", **here)
         for number in range(collectors):
             share = (config.initial_collect_steps, collectors)
@@ -128,7 +128,7 @@ class Driver:
     def watch(self, stop: StopRequest) -> None:
         """Returns when the learner is done, or a little after it was asked to stop."""
         deadline = None
-        with Bar() as bar:
+        with Phases() as bar:
             while self.outcome is None:
                 if stop and deadline is None:
                     deadline = time.monotonic() + STOP_SECONDS
@@ -140,7 +140,7 @@ class Driver:
                 self.outcome = self.crew.finished("learner")
                 self._show(bar)
 
-    def _show(self, bar: "Bar") -> None:
+    def _show(self, bar: Phases) -> None:
         config = self.config
         learner, replay, tester = (
             self.crew.parts[name].status for name in ("learner", "replay", "tester")
@@ -230,39 +230,3 @@ def describe(fault: dict[str, Any]) -> str:
     else:
         lost = f"{fault['env_steps_lost']} env steps lost"
     return f"{fault['seconds']:.0f} s without it, {lost}"
-
-
-def gpus(strategy: str) -> int:
-    """How many GPUs Ray shall give the learner: all that its strategy would use."""
-    import tensorflow as tf
-
-    there = len(tf.config.list_physical_devices("GPU"))
-    kind, _, count = strategy.partition(":")
-    if kind == "gpu":
-        return min(1, there)
-    if kind == "mirrored" and count:
-        return min(int(count), there)
-    return there if kind in ("auto", "mirrored") else 0
-
-
-class Bar:
-    """One progress display after the other, as a run's phases follow one another."""
-
-    def __init__(self) -> None:
-        self._stack, self._label, self._done = contextlib.ExitStack(), "", 0
-        self._ticker: Any = None
-
-    def __enter__(self) -> "Bar":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    def show(self, label: str, total: int, unit: str, done: int, **facts: Any) -> None:
-        """Shows that `done` of `total` are done; another label ends the display before."""
-        if label != self._label:
-            self._stack.close()
-            self._ticker = self._stack.enter_context(progress(label, total, unit))
-            self._label, self._done = label, 0
-        self._ticker.advance(done - self._done, **facts)
-        self._done = done

@@ -179,3 +179,26 @@ def progress(
         yield ticker
     finally:
         ticker.close()
+
+
+class Phases:
+    """One progress display after the other, as a run's phases follow one another."""
+
+    def __init__(self) -> None:
+        self._stack, self._label, self._done = contextlib.ExitStack(), "", 0
+        self._ticker: Any = None
+
+    def __enter__(self) -> "Phases":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def show(self, label: str, total: int, unit: str, done: int, **facts: Any) -> None:
+        """Shows that `done` of `total` are done; another label ends the display before."""
+        if label != self._label:
+            self._stack.close()
+            self._ticker = self._stack.enter_context(progress(label, total, unit))
+            self._label, self._done = label, 0
+        self._ticker.advance(done - self._done, **facts)
+        self._done = done

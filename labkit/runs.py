@@ -11,6 +11,7 @@ import csv
 import importlib.metadata
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,14 @@ class Run:
     def metrics(self) -> pd.DataFrame:
         """All rows so far; see `read_metrics`."""
         return read_metrics(self.path)
+
+
+def copy_records(source: Path, target: Path) -> None:
+    """Copies what is small and worth keeping of a run: configuration, metrics, Ray's summary."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "metrics.csv", "ray.json"):
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
 
 
 def read_metrics(path: str | os.PathLike) -> pd.DataFrame:

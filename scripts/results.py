@@ -17,7 +17,7 @@ import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads
 from labkit import compare, opening, sweep
 from labkit.config import ParameterError, SACConfig
 from labkit.film import film_strip
-from labkit.runs import read_metrics
+from labkit.runs import copy_records, read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -92,9 +92,7 @@ def track() -> None:
         except ParameterError as error:
             click.echo(f"left out: {error}", err=True)
             continue
-        target.mkdir(parents=True, exist_ok=True)
-        for name in ("config.json", "metrics.csv"):
-            shutil.copyfile(source / name, target / name)
+        copy_records(source, target)
         click.echo(f"tracked: {target.relative_to(ROOT)}")
 
 
@@ -102,6 +100,8 @@ def track() -> None:
 def best() -> None:
     """Keeps the policy with the highest final return after the largest budget, and its clip."""
     done = [job for job in study.PLAN if (RUNS / job.setting / f"seed-{job.seed}").exists()]
+    if not done:
+        raise click.ClickException("there is no run in runs/results/ whose policy could be kept")
     found, _ = compare.find({RUNS / job.setting / f"seed-{job.seed}" for job in done})
     budget = max(int(run.evaluations.gradient_step.max()) for run in found)
     table = compare.scores(found, budget)

@@ -28,7 +28,10 @@ def write(found: Sequence[Finding], target: Path) -> list[Path]:
         if not runs:
             continue
         figure = compare_plots.curves(
-            runs, budget, published=True, title=f"Minitaur, defaults, {spaced(budget)} env steps"
+            runs,
+            budget,
+            published=True,
+            title=f"Minitaur, defaults, {spaced(budget)} gradient steps",
         )
         written.append(target / f"curves-{budget}.png")
         figure.savefig(written[-1], dpi=110)
@@ -36,7 +39,7 @@ def write(found: Sequence[Finding], target: Path) -> list[Path]:
     table = factor_scores(found)
     if table.setting.nunique() > 1:
         written.append(target / "factors.png")
-        figure = compare_plots.ranking(table, title=f"after {spaced(FACTORS_AT)} env steps")
+        figure = compare_plots.ranking(table, title=f"after {spaced(FACTORS_AT)} gradient steps")
         figure.savefig(written[-1], dpi=110)
         parts.append(factor_section(table, written[-1].name))
     parts += [not_run(found), made_with(found)]

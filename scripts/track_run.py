@@ -23,9 +23,7 @@ from labkit.evaluation import Evaluation
 @click.argument("target", type=click.Path(file_okay=False, path_type=Path))
 def main(run_dir: Path, target: Path) -> None:
     """Fills TARGET from RUN_DIR; what TARGET held of an older run is replaced."""
-    target.mkdir(parents=True, exist_ok=True)
-    for name in ("config.json", "metrics.csv"):
-        shutil.copy(run_dir / name, target / name)
+    runs.copy_records(run_dir, target)
     shutil.copy(run_dir / "videos" / "after.mp4", target / "after.mp4")
     metrics = runs.read_metrics(run_dir)
     plots.learning_curve(metrics).savefig(target / "curve.png", dpi=110)
