@@ -102,7 +102,7 @@ def power_over_seeds(spread: float, differences: Sequence[float], most: int = 20
             axes.plot(counts, found, "o-", markersize=4, color=color, label=f"{difference:.3g}")
         axes.set_ylim(0, 1.03)
         plots.label_axes(axes, "seeds of each setting", "probability to find it")
-        axes.legend(title="true difference", loc="lower right")
+        figure.legend(title="true difference", loc="outside right center")
     return figure
 
 
