@@ -1,4 +1,4 @@
-"""labkit's local executor, `labkit.train`, as notebook 03 calls it: the defaults."""
+"""labkit's local executor, `labkit.train`, on the networks that the others train, too."""
 
 import contextlib
 import tempfile
@@ -29,8 +29,13 @@ class TimedRun(runs.Run):
             raise EnoughError
 
 
-def configure(warmup: int, iterations: int, initial: int) -> labkit.SACConfig:
-    """Notebook 03's defaults; a row at the end of the warm-up and of the timed iterations."""
+def configure(
+    warmup: int, iterations: int, initial: int, layer_norm: bool = False
+) -> labkit.SACConfig:
+    """Notebook 03's defaults with plain critics, which is what the other contenders train.
+
+    A row of metrics at the end of the warm-up and of the timed iterations.
+    """
     return labkit.SACConfig(
         num_iterations=warmup + iterations + 1,
         initial_collect_steps=initial,
@@ -38,6 +43,7 @@ def configure(warmup: int, iterations: int, initial: int) -> labkit.SACConfig:
         eval_interval=0,
         interim_eval_episodes=1,
         policy_save_interval=0,
+        critic_layer_norm=layer_norm,
     )
 
 
@@ -64,7 +70,7 @@ def time_training(
 
 def main(options) -> dict[str, float]:
     """Times the loop."""
-    config = configure(options.warmup, options.iterations, options.initial)
+    config = configure(options.warmup, options.iterations, options.initial, options.layer_norm)
     parts = labkit_parts.build(config)
     labkit_parts.collect_initially(config, parts)
     try:

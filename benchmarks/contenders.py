@@ -52,6 +52,12 @@ def contenders(with_sb3: bool) -> list[Contender]:
             "published", "published loop (TF-Agents tutorial)", "benchmarks.contender_published"
         ),
         Contender("labkit", "labkit, local executor", "benchmarks.contender_labkit"),
+        Contender(
+            "labkit_normalised",
+            "labkit, normalised critics (its default)",
+            "benchmarks.contender_labkit",
+            arguments=("--layer-norm",),
+        ),
         Contender("sb3", "Stable-Baselines3, PyTorch's own threads", **sb3),
         Contender("sb3_1", "Stable-Baselines3, 1 thread", **sb3, arguments=("--threads", "1")),
         Contender(

@@ -182,7 +182,7 @@ def _draw_rates(axes: Axes, results: dict[str, Any]) -> None:
     typical = medians(results["contenders"])
     for place, (key, it) in enumerate(typical.items()):
         entry = results["contenders"][key]
-        ours = key in ("labkit", "ray")
+        ours = key in ("labkit", "labkit_normalised", "ray")
         axes.barh(entry["label"], it["rate"], color=BLUE if ours else GREY, height=0.6)
         rates = [repeat["rate"] for repeat in entry["repeats"]]
         axes.plot(rates, [place] * len(rates), "o", color="black", markersize=3.5)

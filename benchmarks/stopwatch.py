@@ -74,6 +74,7 @@ def worker(main) -> None:
     parser.add_argument("--iterations", type=int, default=1000, help="iterations that are counted")
     parser.add_argument("--initial", type=int, default=1000, help="random env steps before")
     parser.add_argument("--threads", type=int, default=0, help="PyTorch's; 0 leaves its default")
+    parser.add_argument("--layer-norm", action="store_true", help="labkit's normalised critics")
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="stored transitions")
     options = parser.parse_args()
     options.out.write_text(json.dumps(main(options)))

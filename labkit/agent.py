@@ -1,61 +1,15 @@
-"""Networks and the SAC agent: TF-Agents' own, with scaled observations and seeded noise."""
+"""The SAC agent: TF-Agents' own, with seeded noise, on labkit's networks."""
 
 import threading
 
 import numpy as np
 import tensorflow as tf
-from tf_agents.agents.ddpg import critic_network
-from tf_agents.agents.sac import sac_agent, tanh_normal_projection_network
-from tf_agents.networks import actor_distribution_network
+from tf_agents.agents.sac import sac_agent
 from tf_agents.train.utils import spec_utils, train_utils
 
 from labkit.config import SACConfig, refuse
 from labkit.devices import replica_slice
-
-
-class ScaledCriticNetwork(critic_network.CriticNetwork):
-    """TF-Agents' critic Q(s, a) that divides observations `[batch, obs]` by a constant first.
-
-    The scale lives in the network, so that a saved policy takes the environment's own numbers.
-    """
-
-    def __init__(self, input_tensor_spec, observation_scale=(), name="CriticNetwork", **kwargs):
-        super().__init__(input_tensor_spec, name=name, **kwargs)
-        self._scale = np.asarray(observation_scale or 1.0, np.float32)
-
-    def call(self, inputs, step_type=(), network_state=(), training=False):
-        """Returns Q `[batch] float32` for `(observation [batch, obs], action [batch, act])`."""
-        observation, action = inputs
-        return super().call(
-            (observation / self._scale, action), step_type, network_state, training=training
-        )
-
-
-class ScaledActorNetwork(actor_distribution_network.ActorDistributionNetwork):
-    """TF-Agents' actor π(a | s), a tanh-squashed normal, that scales observations likewise."""
-
-    def __init__(
-        self,
-        input_tensor_spec,
-        output_tensor_spec,
-        observation_scale=(),
-        name="ActorDistributionNetwork",
-        **kwargs,
-    ):
-        super().__init__(
-            input_tensor_spec,
-            output_tensor_spec,
-            continuous_projection_net=tanh_normal_projection_network.TanhNormalProjectionNetwork,
-            name=name,
-            **kwargs,
-        )
-        self._scale = np.asarray(observation_scale or 1.0, np.float32)
-
-    def call(self, observations, step_type, network_state, training=False, mask=None):
-        """Returns the action distribution for observations `[batch, obs]`."""
-        return super().call(
-            observations / self._scale, step_type, network_state, training=training, mask=mask
-        )
+from labkit.networks import ScaledActorNetwork, ScaledCriticNetwork
 
 
 class _Draw(threading.local):
@@ -143,6 +97,7 @@ def create_agent(config: SACConfig, env, strategy) -> SeededSacAgent:
             (observation_spec, action_spec),
             observation_scale=config.observation_scale,
             joint_fc_layer_params=config.critic_joint_fc_layer_params,
+            layer_norm=config.critic_layer_norm,
             kernel_initializer="glorot_uniform",
             last_kernel_initializer="glorot_uniform",
         )

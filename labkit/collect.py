@@ -21,8 +21,9 @@ class ActorPolicy:
     Args:
         agent: the agent whose actor's shapes, observation scale and action bounds are taken.
         seed: seed of the exploration noise; None makes the policy greedy: the squashed mean.
-        greedy_share: the share of episodes that are played greedily all the same. The greedy
-            policy is what is judged in the end, and the critic knows its ways only by trying them.
+        greedy_share: the share of env steps, in whole episodes, that are played greedily all the
+            same. The greedy policy is what is judged in the end, and the critic knows its ways
+            only by trying them: the sooner it falls, the more often it is tried.
     """
 
     def __init__(self, agent, seed: int | None = None, greedy_share: float = 0.0):
@@ -35,6 +36,7 @@ class ActorPolicy:
         self._size = int(spec.shape[0])
         self._random = None if seed is None else np.random.default_rng(seed)
         self._greedy_share, self._noisy = greedy_share, True
+        self._steps = {"noisy": 0, "greedy": 0}
         self.set_weights(np.concatenate([v.numpy().ravel() for v in network.variables]))
 
     def set_weights(self, flat: np.ndarray) -> None:
@@ -47,18 +49,22 @@ class ActorPolicy:
         self._layers = list(zip(arrays[0::2], arrays[1::2], strict=True))
 
     def new_episode(self) -> None:
-        """Decides whether the episode that begins is played with noise."""
+        """Decides whether the episode that begins is played with noise; the first one is."""
         if self._random is not None:
-            self._noisy = self._random.random() >= self._greedy_share
+            due = self._greedy_share * sum(self._steps.values())
+            self._noisy = self._steps["greedy"] >= due and self._greedy_share < 1.0
 
     def get_state(self) -> dict[str, Any]:
-        """The noise generator's state, fit for JSON; empty for a greedy policy."""
-        return {} if self._random is None else dict(self._random.bit_generator.state)
+        """The noise generator's state and the steps taken, fit for JSON; empty if greedy."""
+        if self._random is None:
+            return {}
+        return {"noise": dict(self._random.bit_generator.state), "steps": dict(self._steps)}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Takes what `get_state` gave."""
         if self._random is not None:
-            self._random.bit_generator.state = state
+            self._random.bit_generator.state = state["noise"]
+            self._steps = dict(state["steps"])
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Returns an action `[act] float32` within the bounds for an observation `[obs]`."""
@@ -68,9 +74,15 @@ class ActorPolicy:
         kernel, bias = self._layers[-1]
         output = hidden @ kernel + bias
         raw_action = output[: self._size]
-        if self._random is not None and self._noisy:
+        if self._random is None:
+            return self._squash(raw_action)
+        self._steps["noisy" if self._noisy else "greedy"] += 1
+        if self._noisy:
             noise = self._random.standard_normal(self._size, dtype=np.float32)
             raw_action = raw_action + np.exp(output[self._size :]) * noise
+        return self._squash(raw_action)
+
+    def _squash(self, raw_action: np.ndarray) -> np.ndarray:
         return self._middle + self._half_range * np.tanh(raw_action)
 
 

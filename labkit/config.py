@@ -154,6 +154,13 @@ def _text(default: str, pattern: str, allowed: str, unit: str):
     return _field(default, convert, allowed, unit)
 
 
+def _switch(default: bool, unit: str):
+    def convert(value):
+        return {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
+
+    return _field(default, convert, f"True or False ({unit})", unit)
+
+
 def check_capacity(config, unit: str) -> None:
     """Refuses a replay buffer that a batch does not fit into.
 
@@ -191,7 +198,7 @@ class SACConfig:
     # Collection and replay
     initial_collect_steps = _integer(10_000, 1, MANY, "env steps")
     collect_steps_per_iteration = _integer(1, 1, 10_000, "env steps per gradient step")
-    greedy_share = _real(None, 0, 1, "share of episodes collected without noise", optional=True)
+    greedy_share = _real(None, 0, 1, "share of env steps in episodes without noise", optional=True)
     replay = _text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'", "name")
     replay_buffer_capacity = _integer(1_000_000, 1, 100_000_000, "transitions")
     batch_size = _integer(256, 1, 1_000_000, "transitions, over all replicas")
@@ -211,6 +218,7 @@ class SACConfig:
     )
     actor_fc_layer_params = _tuple((256, 256), 8, 1, 16_384, True, "units of each layer")
     critic_joint_fc_layer_params = _tuple((256, 256), 8, 1, 16_384, True, "units of each layer")
+    critic_layer_norm = _switch(True, "normalise each hidden layer of the critics")
     # Logging and evaluation; an interval of 0 means never
     log_interval = _integer(1_000, 0, MANY, "gradient steps")
     eval_interval = _integer(10_000, 0, MANY, "gradient steps")

@@ -24,7 +24,7 @@ FLOWS = [
     ("rollout workers", "replay", "rows", 0.5),
     ("replay", "learner", "batches", 0.5),
     ("learner", "parameter server", "weights", 0.5),
-    ("parameter server", "rollout workers", "weights", 0.4),
+    ("parameter server", "rollout workers", "weights", 0.5),
     ("parameter server", "tester", "weights", 0.5),
 ]
 WIDTH, HEIGHT = 0.72, 0.46
@@ -40,8 +40,8 @@ def draw_parts() -> Figure:
         for start, end, what, place in FLOWS:
             _arrow(axes, start, end, what, place)
         path = [(0.0, -0.5), (2.0, -0.5), (2.0, 0.5 - HEIGHT / 2)]
-        axes.plot([0, 0], [-HEIGHT / 2, -0.5], color=GREY)
-        axes.plot(*zip(*path[:2], strict=True), color=GREY)
+        axes.plot([0, 0], [-HEIGHT / 2, -0.5], color=GREY, linewidth=1)
+        axes.plot(*zip(*path[:2], strict=True), color=GREY, linewidth=1)
         axes.annotate("", path[2], path[1], arrowprops={"arrowstyle": "->", "color": GREY})
         axes.text(1.0, -0.47, "returns, into metrics.csv", ha="center", va="bottom", fontsize=9)
         axes.set_xlim(-0.5, 2.5)
@@ -72,7 +72,9 @@ def _arrow(axes: Axes, start: str, end: str, what: str, place: float) -> None:
     axes.annotate("", finish, begin, arrowprops={"arrowstyle": "->", "color": "black"})
     x = begin[0] + place * (finish[0] - begin[0])
     y = begin[1] + place * (finish[1] - begin[1])
-    axes.text(x, y + 0.05, what, ha="center", va="bottom", fontsize=9)
+    # On the arrow, with the background's white behind it: beside it, it may lie on another arrow.
+    white = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+    axes.text(x, y, what, ha="center", va="center", fontsize=9, bbox=white)
 
 
 def evaluations(runs: Mapping[str, pd.DataFrame]) -> Figure:

@@ -10,6 +10,7 @@ TAKEN_BACK = {
     "observation_scale": "()",
     "replay_buffer_capacity": "10000",
     "greedy_share": "0",
+    "critic_layer_norm": "False",
 }
 SETTINGS: dict[str, dict[str, str]] = {
     "defaults": {},

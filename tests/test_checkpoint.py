@@ -88,7 +88,7 @@ def test_a_damaged_checkpoint_is_named(table, tmp_path, damage):
     elif damage == "missing":
         (saved / "agent.npz").unlink()
     elif damage == "format":
-        (saved / "state.json").write_text('{"format": 2}')
+        (saved / "state.json").write_text('{"format": 99}')
     else:
         shutil.rmtree(saved / "replay")
     with pytest.raises(ParameterError, match=r"000000001/(agent\.npz|state\.json|replay)") as e:
