@@ -20,7 +20,7 @@ import numpy as np
 from labkit.config import ParameterError
 from labkit.errors import StorageError
 
-FORMAT = 2  # 2: the policy remembers how many steps it took greedily
+FORMAT = 1
 KEPT = 2
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from labkit.environments import forward_position
 from labkit.errors import BrokenEnvironmentError, DivergedError
+from labkit.nstep import NStepWriter
 
 Policy = Callable[[np.ndarray], np.ndarray]
 
@@ -21,9 +22,8 @@ class ActorPolicy:
     Args:
         agent: the agent whose actor's shapes, observation scale and action bounds are taken.
         seed: seed of the exploration noise; None makes the policy greedy: the squashed mean.
-        greedy_share: the share of env steps, in whole episodes, that are played greedily all the
-            same. The greedy policy is what is judged in the end, and the critic knows its ways
-            only by trying them: the sooner it falls, the more often it is tried.
+        greedy_share: the share of episodes that are played greedily all the same. The greedy
+            policy is what is judged in the end, and the critic knows its ways only by trying them.
     """
 
     def __init__(self, agent, seed: int | None = None, greedy_share: float = 0.0):
@@ -36,7 +36,6 @@ class ActorPolicy:
         self._size = int(spec.shape[0])
         self._random = None if seed is None else np.random.default_rng(seed)
         self._greedy_share, self._noisy = greedy_share, True
-        self._steps = {"noisy": 0, "greedy": 0}
         self.set_weights(np.concatenate([v.numpy().ravel() for v in network.variables]))
 
     def set_weights(self, flat: np.ndarray) -> None:
@@ -49,22 +48,18 @@ class ActorPolicy:
         self._layers = list(zip(arrays[0::2], arrays[1::2], strict=True))
 
     def new_episode(self) -> None:
-        """Decides whether the episode that begins is played with noise; the first one is."""
+        """Decides whether the episode that begins is played with noise."""
         if self._random is not None:
-            due = self._greedy_share * sum(self._steps.values())
-            self._noisy = self._steps["greedy"] >= due and self._greedy_share < 1.0
+            self._noisy = self._random.random() >= self._greedy_share
 
     def get_state(self) -> dict[str, Any]:
-        """The noise generator's state and the steps taken, fit for JSON; empty if greedy."""
-        if self._random is None:
-            return {}
-        return {"noise": dict(self._random.bit_generator.state), "steps": dict(self._steps)}
+        """The noise generator's state, fit for JSON; empty for a greedy policy."""
+        return {} if self._random is None else dict(self._random.bit_generator.state)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Takes what `get_state` gave."""
         if self._random is not None:
-            self._random.bit_generator.state = state["noise"]
-            self._steps = dict(state["steps"])
+            self._random.bit_generator.state = state
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Returns an action `[act] float32` within the bounds for an observation `[obs]`."""
@@ -74,15 +69,9 @@ class ActorPolicy:
         kernel, bias = self._layers[-1]
         output = hidden @ kernel + bias
         raw_action = output[: self._size]
-        if self._random is None:
-            return self._squash(raw_action)
-        self._steps["noisy" if self._noisy else "greedy"] += 1
-        if self._noisy:
+        if self._random is not None and self._noisy:
             noise = self._random.standard_normal(self._size, dtype=np.float32)
             raw_action = raw_action + np.exp(output[self._size :]) * noise
-        return self._squash(raw_action)
-
-    def _squash(self, raw_action: np.ndarray) -> np.ndarray:
         return self._middle + self._half_range * np.tanh(raw_action)
 
 
@@ -102,6 +91,7 @@ class Collector:
         policy: maps an observation `[obs]` to an action `[act]`.
         write: takes `(obs_tm1, a_tm1, r_t, discount_t, obs_t)`, such as `ReverbReplay.write`.
         new_episode: is called before each episode.
+        n_step, gamma: each transition spans that many env steps, see `NStepWriter`.
     """
 
     def __init__(
@@ -110,11 +100,14 @@ class Collector:
         policy: Policy,
         write: Callable[..., None],
         new_episode: Callable[[], None] = lambda: None,
+        n_step: int = 1,
+        gamma: float = 1.0,
     ):
         self.policy = policy
         self.env_steps = 0
         self.recent_returns: deque[float] = deque(maxlen=10)
-        self._env, self._write, self._new_episode = env, write, new_episode
+        self._env, self._new_episode = env, new_episode
+        self._rows = NStepWriter(write, n_step, gamma)
         self._time_step: Any = None
         self._return = 0.0
 
@@ -129,11 +122,16 @@ class Collector:
             self._time_step = self._env.step(action)
             check_answer(observation, action, self._time_step, self.env_steps + 1)
             reward, discount = self._time_step.reward, self._time_step.discount
-            self._write(observation, action, reward, discount, self._time_step.observation)
+            self._rows.write(observation, action, reward, discount, self._time_step.observation)
             self._return += float(reward)
             self.env_steps += 1
             if self._time_step.is_last():
+                self._rows.end()
                 self.recent_returns.append(self._return)
+
+    def end(self) -> None:
+        """Writes what waits for the rest of its window; no step may follow."""
+        self._rows.end()
 
     def get_state(self) -> dict[str, Any]:
         """What a new collector needs to go on, an unfinished episode excepted; fit for JSON."""
@@ -144,6 +142,7 @@ class Collector:
         self.env_steps = state["env_steps"]
         self.recent_returns = deque(state["recent_returns"], maxlen=10)
         self._time_step = None
+        self._rows.drop()
 
     def mean_return(self) -> float:
         """Mean return of the last ten finished episodes; NaN before the first."""

@@ -31,7 +31,12 @@ class Loop:
         self.learner = Learner(config, run, parts)
         self.policy = ActorPolicy(parts.agent, config.seed + NOISE_SEED, config.greedy_share)
         self.collector = Collector(
-            parts.collect_env, self.policy, parts.replay.write, self.policy.new_episode
+            parts.collect_env,
+            self.policy,
+            parts.replay.write,
+            self.policy.new_episode,
+            config.n_step,
+            config.gamma,
         )
         self.greedy = ActorPolicy(parts.agent)
         self.first_env_step = parts.env_steps

@@ -118,10 +118,13 @@ def build(config: SACConfig, make_env: Callable | None = None, folder: Path | No
 def collect_initially(config: SACConfig, parts: Parts) -> None:
     """Fills the table with `config.initial_collect_steps` env steps of uniform actions."""
     policy = random_policy(parts.collect_env.action_spec(), config.seed + NOISE_SEED)
-    collector = Collector(parts.collect_env, policy, parts.replay.write)
+    collector = Collector(
+        parts.collect_env, policy, parts.replay.write, n_step=config.n_step, gamma=config.gamma
+    )
     with progress("random collection", config.initial_collect_steps, "env steps") as ticker:
         for _ in range(config.initial_collect_steps):
             collector.run(1)
             ticker.advance()
+    collector.end()
     parts.replay.flush()
     parts.env_steps += config.initial_collect_steps

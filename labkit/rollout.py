@@ -84,7 +84,9 @@ class RolloutWorker:
         source = self._make_env or config.env_name
         env = watched(config, environments.make(source, seed=seed + COLLECT_SEED), self._run_path)
         self._policy = actor_policy(config, env, (seed + NOISE_SEED), config.greedy_share)
-        self._collector = Collector(env, self._policy, self._write, self._begin_episode)
+        self._collector = Collector(
+            env, self._policy, self._write, self._begin_episode, config.n_step, config.gamma
+        )
         at_random: Policy = random_policy(env.action_spec(), seed + NOISE_SEED)
         while True:
             left = self._random_steps - inserts

@@ -11,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.trajectories import policy_step, time_step, trajectory
 
+from labkit.nstep import NStepWriter
+
 SAMPLE_TIMEOUT_SECONDS = 120
 
 
@@ -72,14 +74,25 @@ class PairingObserver:
 
     Args:
         write: takes `(obs_tm1, a_tm1, r_t, discount_t, obs_t)`.
+        n_step, gamma: each transition spans that many env steps, see `NStepWriter`.
     """
 
-    def __init__(self, write: Callable[..., Any]):
-        self._write = write
+    def __init__(self, write: Callable[..., Any], n_step: int = 1, gamma: float = 1.0):
+        self._rows = NStepWriter(write, n_step, gamma)
         self._previous: trajectory.Trajectory | None = None
 
     def __call__(self, step: trajectory.Trajectory) -> None:
         """Takes a driver's unbatched trajectories one by one."""
         last, self._previous = self._previous, step
-        if last is not None and not last.is_boundary() and not step.is_first():
-            self._write(last.observation, last.action, last.reward, last.discount, step.observation)
+        if last is None:
+            return
+        if last.is_boundary() or step.is_first():
+            self._rows.end()
+        else:
+            self._rows.write(
+                last.observation, last.action, last.reward, last.discount, step.observation
+            )
+
+    def end(self) -> None:
+        """Writes what waits for the rest of its window; no step may follow."""
+        self._rows.end()

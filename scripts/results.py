@@ -34,7 +34,7 @@ BEST = ROOT / "results" / "minitaur" / "best"
 @click.group(invoke_without_command=True)
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Runs, tracks and shows the study of the Minitaur; all of it takes about five hours."""
+    """Runs, tracks and shows the study of the Minitaur; all of it takes a day."""
     if context.invoked_subcommand is None:
         for command in (run, track, best, page):
             context.invoke(command)
@@ -43,7 +43,7 @@ def main(context: click.Context) -> None:
 @main.command()
 @click.option("--setting", type=click.Choice(list(study.SETTINGS)), help="Only this one.")
 @click.option("--seed", type=int, help="Only this one.")
-@click.option("--budget", type=int, help="Only this one, in gradient steps.")
+@click.option("--budget", type=int, help="Only this one, in env steps.")
 @click.option("--workers", default=2, show_default=True, help="Runs at a time.")
 def run(setting: str | None, seed: int | None, budget: int | None, workers: int) -> None:
     """Runs what is planned and not yet finished; a larger budget goes on from a smaller one."""
@@ -61,7 +61,7 @@ def run(setting: str | None, seed: int | None, budget: int | None, workers: int)
         for planned in (job for job in chosen if job.budget == amount):
             if _tracked_as_finished(planned):
                 continue
-            texts = {**study.SETTINGS[planned.setting], "num_iterations": str(amount)}
+            texts = {**study.SETTINGS[planned.setting], "num_iterations": str(planned.iterations)}
             jobs += sweep.plan(NOTEBOOK, [str(planned.seed)], texts, RUNS, planned.setting)
         unfinished = sweep.run_all(NOTEBOOK, jobs, workers)
         if unfinished:
@@ -76,7 +76,7 @@ def _tracked_as_finished(job: study.Job) -> bool:
     return (
         not here.exists()
         and kept.exists()
-        and opening.is_finished(kept, SACConfig(num_iterations=job.budget))
+        and opening.is_finished(kept, SACConfig(num_iterations=job.iterations))
     )
 
 

@@ -17,7 +17,6 @@ from labkit.video import Recording
 
 EPISODES = SACConfig().num_eval_episodes
 LEVELS = (1, 5, 10)
-FACTORS_AT = 50_000
 
 
 def write(found: Sequence[Finding], target: Path) -> list[Path]:
@@ -29,9 +28,9 @@ def write(found: Sequence[Finding], target: Path) -> list[Path]:
             continue
         figure = compare_plots.curves(
             runs,
-            budget,
+            budget - study.RANDOM_STEPS,
             published=True,
-            title=f"Minitaur, defaults, {spaced(budget)} gradient steps",
+            title=f"Minitaur, defaults, {spaced(budget)} env steps",
         )
         written.append(target / f"curves-{budget}.png")
         figure.savefig(written[-1], dpi=110)
@@ -39,7 +38,7 @@ def write(found: Sequence[Finding], target: Path) -> list[Path]:
     table = factor_scores(found)
     if table.setting.nunique() > 1:
         written.append(target / "factors.png")
-        figure = compare_plots.ranking(table, title=f"after {spaced(FACTORS_AT)} gradient steps")
+        figure = compare_plots.ranking(table, title=f"after {spaced(study.FACTORS_AT)} env steps")
         figure.savefig(written[-1], dpi=110)
         parts.append(factor_section(table, written[-1].name))
     parts += [not_run(found), made_with(found)]
@@ -56,7 +55,7 @@ final return is the mean of 20 greedy episodes after the last step, in the envir
 them was seen before, and no step or seed was chosen by its score. Every number and figure below is read from the runs
 in [study/](study) by
 
-    make results                       # runs what is missing (about five hours for everything), then writes this page
+    make results                       # runs what is missing (about a day for everything), then writes this page
     make results ARGS=page             # the page alone, in seconds
     make results ARGS='run --setting defaults --seed 3 --budget 50000'
 
@@ -66,20 +65,21 @@ fewer the single seeds are shown (Agarwal et al., 2021).
 
 
 def of(setting: str, found: Sequence[Finding], budget: int) -> list[Finding]:
-    """The runs of a setting that have their final evaluation after this budget."""
+    """The runs of a setting that have their final evaluation after so many env steps."""
     runs = [run for run in found if run.path.parent.name == setting]
-    scored = [(run, run.scored(budget)) for run in runs]
+    scored = [(run, run.scored(budget - study.RANDOM_STEPS)) for run in runs]
     return [run for run, row in scored if row is not None and len(row.eval_returns) >= EPISODES]
 
 
 def budget_section(runs: Sequence[Finding], budget: int, figure: str) -> str:
-    """The defaults after one budget: the middle, each seed, how soon, how far."""
-    table = compare.scores(runs, budget)
+    """The defaults after so many env steps: the middle, each seed, how soon, how far."""
+    iterations = budget - study.RANDOM_STEPS
+    table = compare.scores(runs, iterations)
     values = table["return"].to_numpy()
     rows = []
     for run, (_, score) in zip(runs, table.iterrows(), strict=True):
-        episodes = np.array(run.scored(budget).eval_returns)
-        reached = [compare.steps_to_reach(run, level, budget) for level in LEVELS]
+        episodes = np.array(run.scored(iterations).eval_returns)
+        reached = [compare.steps_to_reach(run, level, iterations) for level in LEVELS]
         rows.append(
             {
                 "seed": run.config.seed,
@@ -95,7 +95,7 @@ def budget_section(runs: Sequence[Finding], budget: int, figure: str) -> str:
             }
         )
     return f"""
-## The defaults after {spaced(budget)} steps: {middle(values)}
+## The defaults after {spaced(budget)} env steps: {middle(values)}
 
 Mean {values.mean():+.2f}, worst seed {values.min():+.2f}, best {values.max():+.2f}; mean forward distance \
 {table.distance.mean():.2f} m in ten seconds, mean episode length {table.length.mean():.0f} of 1000 steps. Published: PPO2 {PPO2:+.2f} after \
@@ -103,8 +103,8 @@ Mean {values.mean():+.2f}, worst seed {values.min():+.2f}, best {values.max():+.
 
 {markdown(pd.DataFrame(rows))}
 
-Steps are env steps at the first evaluation (five episodes, every 10 000 steps) with that mean. Wall times are those of runs that shared two cores \
-with others; alone, {spaced(100_000)} steps take about a quarter of an hour.
+The first {spaced(study.RANDOM_STEPS)} env steps are random, each later one has one gradient step ({spaced(iterations)} of them). Steps to a return are env steps at \
+the first evaluation (five episodes, every 10 000 steps) with that mean. Wall times are those of runs that shared two cores with others.
 
 ![Returns over env steps of {len(runs)} seeds, their interquartile mean, and what is published]({figure})
 """
@@ -115,8 +115,8 @@ PPO2, ES = (score for score, _ in compare_plots.PUBLISHED_SCORES)
 
 def factor_scores(found: Sequence[Finding]) -> pd.DataFrame:
     """See `compare.scores`; settings named as in `study.SETTINGS`."""
-    runs = [run for name in study.SETTINGS for run in of(name, found, FACTORS_AT)]
-    table = compare.scores(runs, FACTORS_AT)
+    runs = [run for name in study.SETTINGS for run in of(name, found, study.FACTORS_AT)]
+    table = compare.scores(runs, study.FACTORS_AT - study.RANDOM_STEPS)
     table["setting"] = [path.parent.name for path in table.path]
     return table
 
@@ -137,9 +137,9 @@ def factor_section(table: pd.DataFrame, figure: str) -> str:
             }
         )
     return f"""
-## What matters: single choices taken back, {spaced(FACTORS_AT)} steps
+## What matters: single choices taken back, {spaced(study.FACTORS_AT)} env steps
 
-Each `-back` row takes one choice back to the source document's value and leaves the rest; `source` takes all five back;
+Each `-back` row takes one choice back to the source document's value and leaves the rest; `source` takes all of them back;
 each `source-and-` row makes one choice alone.
 
 {markdown(pd.DataFrame(rows))}
@@ -159,6 +159,9 @@ Why they matter:
 - **Observation scale**: motor velocities reach 20 rad/s and torques 5.7 while the base's quaternion stays within 1. Unscaled, the
   first layer sees the velocities and little of the attitude that keeps the robot upright.
 - **Replay capacity** of 10 000 is exactly the random collection: from the first step on, everything is forgotten after 10 000 steps.
+- **Several steps in one transition**: an action of 10 ms moves the robot by a millimetre. Five rewards in a row tell more of it than one, and what \
+is found out about a state reaches the states before it in a fifth of the updates.
+- **Normalised critics** bound what is believed of actions that were never tried: the actor cannot climb into a guess that grows without end.
 - **Greedy episodes** in the collection: a policy that has only ever acted with noise meets states without noise at its first greedy step, and may fall there.
 """
 
@@ -175,7 +178,7 @@ def not_run(found: Sequence[Finding]) -> str:
         if job.seed not in {run.config.seed for run in of(job.setting, found, job.budget)}:
             missing.setdefault((job.setting, job.budget), []).append(str(job.seed))
     lines = "\n".join(
-        f"- {setting}, {spaced(budget)} steps: seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
+        f"- {setting}, {spaced(budget)} env steps: seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
         for (setting, budget), seeds in missing.items()
     )
     lines = lines or "Nothing: all that is planned was run."

@@ -2,6 +2,8 @@
 
 import attrs
 
+from labkit.config import SACConfig
+
 # What the source document has where labkit's defaults deviate, as papermill parameters. Alone, each
 # takes one deviation back; `source` takes all of them back at once.
 TAKEN_BACK = {
@@ -10,6 +12,7 @@ TAKEN_BACK = {
     "observation_scale": "()",
     "replay_buffer_capacity": "10000",
     "greedy_share": "0",
+    "n_step": "1",
     "critic_layer_norm": "False",
 }
 SETTINGS: dict[str, dict[str, str]] = {
@@ -24,6 +27,9 @@ SETTINGS: dict[str, dict[str, str]] = {
 }
 
 
+RANDOM_STEPS = SACConfig().initial_collect_steps  # env steps before the first gradient step
+
+
 @attrs.frozen
 class Job:
     """One planned run as far as one budget.
@@ -31,18 +37,24 @@ class Job:
     Attributes:
         setting: a key of `SETTINGS`.
         seed: of every generator.
-        budget: gradient steps, one for each env step after the random collection.
+        budget: env steps, the random ones before training included.
     """
 
     setting: str
     seed: int
     budget: int
 
+    @property
+    def iterations(self) -> int:
+        """Gradient steps: one for each env step after the random ones."""
+        return self.budget - RANDOM_STEPS
 
+
+FACTORS_AT = 50_000
 PLAN = (
-    *(Job("defaults", seed, 50_000) for seed in range(5)),
+    *(Job("defaults", seed, FACTORS_AT) for seed in range(5)),
     *(Job("defaults", seed, 100_000) for seed in range(5)),
     *(Job("defaults", seed, 300_000) for seed in range(3)),
-    *(Job(name, seed, 50_000) for name in SETTINGS if name != "defaults" for seed in range(3)),
+    *(Job(name, seed, FACTORS_AT) for name in SETTINGS if name != "defaults" for seed in range(3)),
     Job("defaults", 0, 1_000_000),
 )

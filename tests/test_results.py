@@ -24,11 +24,11 @@ from labkit.config import SACConfig  # noqa: E402
 
 @pytest.fixture
 def small_study(monkeypatch, tmp_path):
-    """Two settings, budgets of 10 and 20 gradient steps, folders of the test's own."""
-    jobs = [study.Job("defaults", seed, 10) for seed in range(5)]
-    jobs += [study.Job("defaults", 0, 20), study.Job("greedy_share-back", 0, 10)]
+    """Two settings, 10 and 20 steps after the 10 000 random ones, folders of the test's own."""
+    jobs = [study.Job("defaults", seed, 10_010) for seed in range(5)]
+    jobs += [study.Job("defaults", 0, 10_020), study.Job("greedy_share-back", 0, 10_010)]
     monkeypatch.setattr(study, "PLAN", tuple(jobs))
-    monkeypatch.setattr(results_page, "FACTORS_AT", 10)
+    monkeypatch.setattr(study, "FACTORS_AT", 10_010)
     monkeypatch.setattr(results, "RUNS", tmp_path / "runs")
     monkeypatch.setattr(results, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(results, "ROOT", tmp_path)
@@ -59,13 +59,13 @@ def test_the_page_holds_what_the_runs_hold(small_study):
     found, _ = compare.find(small_study / "kept")
     files = results_page.write(found, small_study)
     page = (small_study / "README.md").read_text()
-    assert {file.name for file in files} == {"README.md", "curves-10.png", "factors.png"}
-    assert "The defaults after 10 steps: +3.00 (95 % interval +" in page
+    assert {file.name for file in files} == {"README.md", "curves-10010.png", "factors.png"}
+    assert "The defaults after 10 010 env steps: +3.00 (95 % interval +" in page
     assert "5 seeds)" in page
     assert re.search(r"\| 4 \| \+5\.00 ± 0\.62 \| \+4\.00, \+6\.00 \| 2\.50 m \| 100 of 1000", page)
     assert re.search(r"\| +greedy_share-back \| `greedy_share 0` \| -4\.50 \|", page)
-    assert "- defaults, 20 steps: seed 0\n" in page
-    assert "10 steps: seed" not in page, "listed as not run, and is there"
+    assert "- defaults, 10 020 env steps: seed 0\n" in page
+    assert "10 010 env steps: seed" not in page, "listed as not run, and is there"
     assert "numpy 1.26" in page
     for name in re.findall(r"\]\(([\w-]+\.png)\)", page):
         assert (small_study / name).stat().st_size > 5_000
@@ -77,7 +77,7 @@ def test_evaluations_in_between_are_no_final_score(small_study):
     results_page.write(found, small_study)
     page = (small_study / "README.md").read_text()
     assert "The defaults after" not in page
-    assert "- defaults, 10 steps: seeds 0, 1, 2, 3, 4\n" in page
+    assert "- defaults, 10 010 env steps: seeds 0, 1, 2, 3, 4\n" in page
 
 
 def test_tracking_never_puts_a_shorter_run_over_a_longer(small_study):
