@@ -125,7 +125,8 @@ def _returns(axes: Axes, metrics: pd.DataFrame) -> None:
     means = evaluated[["gradient_step", "eval_return"]].to_numpy(float).T
     axes.plot(*means, color=plots.BLUE, marker="o", ms=5, label="evaluation, greedy")
     plots.label_axes(axes, "gradient steps", "return of an episode (sum of rewards)")
-    axes.legend(loc="upper left")
+    # Above the curves, which may be anywhere.
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=2, frameon=False)
 
 
 def _line(axes: Axes, steps: list[float], values: list[float], label: str, color: str) -> None:

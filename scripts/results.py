@@ -117,12 +117,14 @@ def best() -> None:
 
 @main.command()
 def page() -> None:
-    """Writes the page and its figures from what is tracked."""
+    """Writes the page, its figures and README's table from what is tracked."""
     found, damaged = compare.find(KEPT)
     for line in damaged:
         click.echo(f"left out: {line}", err=True)
     for file in results_page.write(found, ROOT / "results" / "minitaur"):
         click.echo(f"written: {file.relative_to(ROOT)}")
+    readme = ROOT / "README.md"
+    readme.write_text(results_page.into_readme(readme.read_text(), found))
 
 
 if __name__ == "__main__":

@@ -171,6 +171,48 @@ def changed(name: str) -> str:
     return ", ".join(f"`{key} {value}`" for key, value in study.SETTINGS[name].items()) or "nothing"
 
 
+MARKS = ("<!-- written by make results: begin -->", "<!-- written by make results: end -->")
+
+
+def into_readme(text: str, found: Sequence[Finding]) -> str:
+    """README.md with the part between its marks written anew: the defaults beside what is published."""
+    rows, shown = [], 0
+    for budget in sorted({job.budget for job in study.PLAN if job.setting == "defaults"}):
+        runs = of("defaults", found, budget)
+        if runs:
+            shown = budget
+            table = compare.scores(runs, budget - study.RANDOM_STEPS)
+            score = middle(table["return"].to_numpy())
+            distance, length = (
+                f"{table.distance.mean():.1f} m",
+                f"{table.length.mean():.0f} of 1000",
+            )
+            rows.append(["labkit, notebook 03's defaults", spaced(budget), score, distance, length])
+    tutorial_steps, tutorial_return = plots.PUBLISHED_CURVE[-1]
+    rows += [
+        [
+            "TF-Agents' tutorial, as published",
+            spaced(tutorial_steps),
+            f"{tutorial_return:+.2f}",
+            "",
+            "",
+        ],
+        ["PPO2, as published", "2 000 000", f"{PPO2:+.2f}", "", ""],
+    ]
+    columns = [
+        "Minitaur",
+        "env steps",
+        "return of a greedy episode",
+        "distance in 10 s",
+        "steps until it falls",
+    ]
+    body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
+
+![Returns over env steps by seed, their interquartile mean, and what is published](results/minitaur/curves-{shown}.png)"""
+    (before, rest), (begin, end) = text.split(MARKS[0]), MARKS
+    return f"{before}{begin}\n{body}\n{end}{rest.split(end)[1]}"
+
+
 def not_run(found: Sequence[Finding]) -> str:
     """What is planned and not there."""
     missing: dict[tuple[str, int], list[str]] = {}

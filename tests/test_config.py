@@ -76,11 +76,21 @@ def test_unknown_name_says_what_was_meant():
 def test_none_becomes_what_suits_the_environment():
     minitaur = SACConfig()
     assert (minitaur.reward_scale_factor, minitaur.initial_log_alpha) == (20.0, -4.0)
-    assert minitaur.greedy_share == 0.3
+    assert (minitaur.greedy_share, minitaur.n_step) == (0.3, 5)
     assert len(minitaur.observation_scale) == 28
     other = SACConfig(env_name="HalfCheetahBulletEnv-v0")
-    assert (other.reward_scale_factor, other.observation_scale) == (1.0, ())
+    assert (other.reward_scale_factor, other.observation_scale, other.n_step) == (1.0, (), 1)
     assert SACConfig(reward_scale_factor=3).reward_scale_factor == 3.0
+
+
+@pytest.mark.parametrize(("given", "meant"), [("True", True), ("false", False), (0, False)])
+def test_a_switch_takes_what_papermill_passes(given, meant):
+    assert SACConfig(critic_layer_norm=given).critic_layer_norm is meant
+
+
+def test_a_switch_refuses_the_rest():
+    with pytest.raises(ParameterError, match="critic_layer_norm = 'maybe' is refused: allowed is"):
+        SACConfig(critic_layer_norm="maybe")
 
 
 def test_config_survives_json():

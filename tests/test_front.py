@@ -16,9 +16,7 @@ import front  # noqa: E402
 
 
 @pytest.mark.parametrize("path", front.notebooks(), ids=lambda path: path.stem)
-def test_every_notebook_has_the_same_front_and_no_badges(path, request):
-    if path.stem == "03_sac_minitaur":  # see test_notebooks
-        request.applymarker(pytest.mark.xfail(strict=True, reason="it is to be executed anew"))
+def test_every_notebook_has_the_same_front_and_no_badges(path):
     committed, made = (nbformat.read(path, as_version=4) for _ in range(2))
     front.front(made, "", f"notebooks/{path.name}")
     assert made == committed, "python scripts/front.py, then execute it anew"

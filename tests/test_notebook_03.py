@@ -104,7 +104,6 @@ def test_another_environment_of_the_suite(tmp_path):
     assert (config.reward_scale_factor, config.observation_scale) == (1.0, ())
 
 
-@pytest.mark.xfail(strict=True, reason="notebook 03 is to be executed anew with these lines")
 def test_stopped_before_its_first_evaluation_it_says_so_and_goes_on_to_its_end(
     tmp_path, monkeypatch
 ):

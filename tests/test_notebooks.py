@@ -13,10 +13,6 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 
 
-# Notebook 03 takes a quarter of an hour to execute, and was executed before pictures had words and
-# notebooks their Colab cell: strict, so that this mark goes with its next execution.
-WAITS = pytest.mark.xfail(strict=True, reason="notebook 03 is to be executed anew")
-
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
 def notebook(request):
@@ -42,9 +38,7 @@ def test_headings_leave_no_level_out(notebook):
     assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
-def test_every_picture_has_words_for_those_who_cannot_see_it(notebook, request):
-    if "[03_sac_minitaur]" in request.node.name:
-        request.applymarker(WAITS)
+def test_every_picture_has_words_for_those_who_cannot_see_it(notebook):
     for output in outputs(notebook):
         if "image/png" in output.get("data", {}):
             assert len(output.metadata.get("image/png", output.metadata).get("alt", "")) > 10

@@ -71,6 +71,20 @@ def test_the_page_holds_what_the_runs_hold(small_study):
         assert (small_study / name).stat().st_size > 5_000
 
 
+def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
+    for seed in range(5):
+        write_run(small_study / "kept" / "defaults" / f"seed-{seed}", seed, [seed + 1.0], 20)
+    found, _ = compare.find(small_study / "kept")
+    begin, end = results_page.MARKS
+    text = results_page.into_readme(f"above\n{begin}\nold\n{end}\nbelow\n", found)
+    assert text.startswith(f"above\n{begin}\n| Minitaur |")
+    assert text.endswith(f"\n{end}\nbelow\n")
+    assert "old" not in text
+    assert re.search(r"\| 10 010 \| \+3\.00 \(95 % .*\| 2\.5 m \| 100 of 1000 \|", text)
+    assert "-0.28" in text
+    assert results_page.into_readme(text, found) == text
+
+
 def test_evaluations_in_between_are_no_final_score(small_study):
     write_run(small_study / "kept" / "defaults" / "seed-0", 0, [9.0, 1.0], episodes=5)
     found, _ = compare.find(small_study / "kept")
