@@ -1,7 +1,7 @@
 """The study of the Minitaur over seeds: runs it, keeps what is worth it, writes the page.
 
 python scripts/results.py                       all that follows
-python scripts/results.py run --setting defaults --seed 3 --budget 50000
+python scripts/results.py run --setting defaults --seed 3 --budget 60000
 python scripts/results.py track                 runs/results/ into results/minitaur/
 python scripts/results.py best                  the best policy and its clip
 python scripts/results.py page                  results/minitaur/README.md and its figures
@@ -124,7 +124,8 @@ def page() -> None:
     for file in results_page.write(found, ROOT / "results" / "minitaur"):
         click.echo(f"written: {file.relative_to(ROOT)}")
     readme = ROOT / "README.md"
-    readme.write_text(results_page.into_readme(readme.read_text(), found))
+    one_run, _ = compare.find(ROOT / "results" / "minitaur" / "default")
+    readme.write_text(results_page.into_readme(readme.read_text(), found, one_run))
 
 
 if __name__ == "__main__":

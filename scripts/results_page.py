@@ -57,7 +57,7 @@ in [study/](study) by
 
     make results                       # runs what is missing (about a day for everything), then writes this page
     make results ARGS=page             # the page alone, in seconds
-    make results ARGS='run --setting defaults --seed 3 --budget 50000'
+    make results ARGS='run --setting defaults --seed 3 --budget 60000'
 
 A middle is the interquartile mean over seeds, its interval the 95 % percentile bootstrap, given for five seeds or more; for
 fewer the single seeds are shown (Agarwal et al., 2021).
@@ -140,7 +140,8 @@ def factor_section(table: pd.DataFrame, figure: str) -> str:
 ## What matters: single choices taken back, {spaced(study.FACTORS_AT)} env steps
 
 Each `-back` row takes one choice back to the source document's value and leaves the rest; `source` takes all of them back;
-each `source-and-` row makes one choice alone.
+each `source-and-` row makes one choice alone. `one-step-plain` takes back the two that came last: its runs were made before
+these were parameters, with code that did what their values say.
 
 {markdown(pd.DataFrame(rows))}
 
@@ -174,30 +175,36 @@ def changed(name: str) -> str:
 MARKS = ("<!-- written by make results: begin -->", "<!-- written by make results: end -->")
 
 
-def into_readme(text: str, found: Sequence[Finding]) -> str:
-    """README.md with the part between its marks written anew: the defaults beside what is published."""
-    rows, shown = [], 0
+def into_readme(text: str, found: Sequence[Finding], one_run: Sequence[Finding]) -> str:
+    """README.md with the part between its marks written anew.
+
+    Args:
+        text: README.md.
+        found: the study's runs; of these the defaults are shown.
+        one_run: the run in the executed notebook 03, or none.
+    """
+    rows, figure = [], "default/curve.png"
     for budget in sorted({job.budget for job in study.PLAN if job.setting == "defaults"}):
-        runs = of("defaults", found, budget)
-        if runs:
-            shown = budget
+        if runs := of("defaults", found, budget):
             table = compare.scores(runs, budget - study.RANDOM_STEPS)
-            score = middle(table["return"].to_numpy())
-            distance, length = (
-                f"{table.distance.mean():.1f} m",
-                f"{table.length.mean():.0f} of 1000",
-            )
-            rows.append(["labkit, notebook 03's defaults", spaced(budget), score, distance, length])
+            rows.append(readme_row("labkit, defaults", budget, table))
+            figure = f"curves-{budget}.png"
+    for run in one_run:
+        iterations = int(run.evaluations.gradient_step.max())
+        row = readme_row(
+            "labkit, the run in notebook 03",
+            iterations + study.RANDOM_STEPS,
+            compare.scores([run], iterations),
+        )
+        rows.append(row)
     tutorial_steps, tutorial_return = plots.PUBLISHED_CURVE[-1]
+    published = [
+        ("TF-Agents' tutorial", spaced(tutorial_steps + study.RANDOM_STEPS), tutorial_return),
+        ("PPO2 (rl-baselines-zoo)", "2 000 000", PPO2),
+    ]
     rows += [
-        [
-            "TF-Agents' tutorial, as published",
-            spaced(tutorial_steps),
-            f"{tutorial_return:+.2f}",
-            "",
-            "",
-        ],
-        ["PPO2, as published", "2 000 000", f"{PPO2:+.2f}", "", ""],
+        [f"{name}, as published", steps, f"{score:+.2f}", "", ""]
+        for name, steps, score in published
     ]
     columns = [
         "Minitaur",
@@ -208,9 +215,16 @@ def into_readme(text: str, found: Sequence[Finding]) -> str:
     ]
     body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
 
-![Returns over env steps by seed, their interquartile mean, and what is published](results/minitaur/curves-{shown}.png)"""
+![Returns over env steps, and what is published](results/minitaur/{figure})"""
     (before, rest), (begin, end) = text.split(MARKS[0]), MARKS
     return f"{before}{begin}\n{body}\n{end}{rest.split(end)[1]}"
+
+
+def readme_row(name: str, budget: int, table: pd.DataFrame) -> list[str]:
+    """What a table of `compare.scores` comes to: name, env steps, return, distance, length."""
+    score = middle(table["return"].to_numpy())
+    distance, length = f"{table.distance.mean():.1f} m", f"{table.length.mean():.0f} of 1000"
+    return [name, spaced(budget), score, distance, length]
 
 
 def not_run(found: Sequence[Finding]) -> str:

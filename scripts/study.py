@@ -17,6 +17,8 @@ TAKEN_BACK = {
 }
 SETTINGS: dict[str, dict[str, str]] = {
     "defaults": {},
+    # The defaults of labkit before it had these two.
+    "one-step-plain": {"n_step": "1", "critic_layer_norm": "False"},
     **{f"{name}-back": {name: value} for name, value in TAKEN_BACK.items()},
     "source": TAKEN_BACK,
     # One deviation alone, everything else as in the source document.
@@ -50,7 +52,7 @@ class Job:
         return self.budget - RANDOM_STEPS
 
 
-FACTORS_AT = 50_000
+FACTORS_AT = 60_000  # 50 000 gradient steps
 PLAN = (
     *(Job("defaults", seed, FACTORS_AT) for seed in range(5)),
     *(Job("defaults", seed, 100_000) for seed in range(5)),

@@ -44,6 +44,7 @@ def test_every_planned_run_is_one_that_the_notebook_takes(tmp_path):
     for job in study.PLAN:
         planned[job.setting, job.budget] += 1
     assert planned["defaults", 100_000] == 5
+    assert planned["defaults", study.FACTORS_AT] == 5
     assert planned["defaults", 300_000] == 3
     assert all(n == 3 for (name, _), n in planned.items() if name != "defaults")
 
@@ -76,13 +77,15 @@ def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
         write_run(small_study / "kept" / "defaults" / f"seed-{seed}", seed, [seed + 1.0], 20)
     found, _ = compare.find(small_study / "kept")
     begin, end = results_page.MARKS
-    text = results_page.into_readme(f"above\n{begin}\nold\n{end}\nbelow\n", found)
+    text = results_page.into_readme(f"above\n{begin}\nold\n{end}\nbelow\n", found, found[:1])
     assert text.startswith(f"above\n{begin}\n| Minitaur |")
     assert text.endswith(f"\n{end}\nbelow\n")
     assert "old" not in text
-    assert re.search(r"\| 10 010 \| \+3\.00 \(95 % .*\| 2\.5 m \| 100 of 1000 \|", text)
+    assert re.search(r"\| 10 010 \| \+3\.00 \(95 % .*\| 1\.5 m \| 100 of 1000 \|", text)
     assert "-0.28" in text
-    assert results_page.into_readme(text, found) == text
+    assert re.search(r"notebook 03 \| 10 010 \| \+1\.00 \| 0\.5 m \| 100 of 1000 \|", text)
+    assert "results/minitaur/curves-10010.png" in text
+    assert results_page.into_readme(text, found, found[:1]) == text
 
 
 def test_evaluations_in_between_are_no_final_score(small_study):
