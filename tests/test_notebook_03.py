@@ -10,6 +10,7 @@ import attrs
 import nbformat
 import papermill
 import pytest
+from test_notebooks import MACHINE_PATH, outputs
 
 from labkit import runs, stopping
 from labkit.config import SACConfig
@@ -27,7 +28,6 @@ SMALL = {
     "num_eval_episodes": "2",
     "run_dir": "my run",
 }
-MACHINE_PATH = re.compile(r"(?<![\w.])/(work|root|home|tmp|usr|opt)/[\w.\-]+")
 NOISE = re.compile(
     r"reverb/|cuda|TensorRT|pybullet build|urdf_root|argv\[|Warning|WARN|pygame|absl"
 )
@@ -50,10 +50,6 @@ def executed(tmp_path_factory):
     assert done.returncode == 0, done.stderr[-3000:]
     assert NOTEBOOK.read_bytes() == before
     return directory, nbformat.read(directory / "out.ipynb", as_version=4)
-
-
-def outputs(notebook):
-    return [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
 
 
 def test_it_runs_and_its_output_is_clean(executed):
@@ -142,13 +138,10 @@ def test_a_mistake_is_one_line_in_the_cell_and_the_last_of_papermill(tmp_path):
     assert not (tmp_path / "never").exists()
 
 
-def test_every_parameter_is_described_and_is_a_field():
+def test_every_parameter_is_a_field():
     described = papermill.inspect_notebook(str(NOTEBOOK))
     fields = {field.name for field in attrs.fields(SACConfig)}
     assert set(described) - {"num_collectors"} == fields | {"run_dir", "resume"}
-    for name, parameter in described.items():
-        assert parameter["inferred_type_name"] != "None", name
-        assert len(parameter["help"]) > 8, name
 
 
 def test_help_notebook_shows_all_of_it():
@@ -169,16 +162,6 @@ def test_defaults_are_those_of_the_configuration():
     assert SACConfig.parse(ours) == SACConfig()
 
 
-def test_the_committed_notebook_is_executed_and_shows_itself():
+def test_the_committed_notebook_shows_the_robot_before_and_after():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    nbformat.validate(notebook)
-    code = [c for c in notebook.cells if c.cell_type == "code"]
-    assert all(cell.execution_count for cell in code)
-    assert not MACHINE_PATH.search(NOTEBOOK.read_text())
-    assert NOTEBOOK.stat().st_size < 6_000_000
-    # The parameters cell has one line for each parameter.
-    lessons = [c for c in code if "parameters" not in c.metadata.get("tags", [])]
-    lengths = sorted(len(cell.source.splitlines()) for cell in lessons)
-    assert lengths[len(lengths) // 2] <= 8
-    assert lengths[-1] <= 25
     assert sum("<video" in str(o.get("data", {}).get("text/html")) for o in outputs(notebook)) == 2
