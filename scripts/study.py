@@ -56,6 +56,7 @@ FACTORS_AT = 60_000  # 50 000 gradient steps
 PLAN = (
     *(Job("defaults", seed, FACTORS_AT) for seed in range(5)),
     *(Job("defaults", seed, 100_000) for seed in range(5)),
+    Job("defaults", 0, 110_000),  # 100 000 gradient steps: notebook 03 as it is committed
     *(Job("defaults", seed, 300_000) for seed in range(3)),
     *(Job(name, seed, FACTORS_AT) for name in SETTINGS if name != "defaults" for seed in range(3)),
     Job("defaults", 0, 1_000_000),
