@@ -124,8 +124,7 @@ def page() -> None:
     for file in results_page.write(found, ROOT / "results" / "minitaur"):
         click.echo(f"written: {file.relative_to(ROOT)}")
     readme = ROOT / "README.md"
-    one_run, _ = compare.find(ROOT / "results" / "minitaur" / "default")
-    readme.write_text(results_page.into_readme(readme.read_text(), found, one_run))
+    readme.write_text(results_page.into_readme(readme.read_text(), found))
 
 
 if __name__ == "__main__":

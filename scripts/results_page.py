@@ -175,28 +175,20 @@ def changed(name: str) -> str:
 MARKS = ("<!-- written by make results: begin -->", "<!-- written by make results: end -->")
 
 
-def into_readme(text: str, found: Sequence[Finding], one_run: Sequence[Finding]) -> str:
-    """README.md with the part between its marks written anew.
-
-    Args:
-        text: README.md.
-        found: the study's runs; of these the defaults are shown.
-        one_run: the run in the executed notebook 03, or none.
-    """
+def into_readme(text: str, found: Sequence[Finding]) -> str:
+    """README.md with the part between its marks written anew: the study's runs of the defaults."""
     rows, figure = [], "default/curve.png"
     for budget in sorted({job.budget for job in study.PLAN if job.setting == "defaults"}):
         if runs := of("defaults", found, budget):
             table = compare.scores(runs, budget - study.RANDOM_STEPS)
-            rows.append(readme_row("labkit, defaults", budget, table))
+            name = f"labkit, defaults, {len(runs)} seed{'s' * (len(runs) > 1)}"
+            score = middle(table["return"].to_numpy())
+            distance, length = (
+                f"{table.distance.mean():.1f} m",
+                f"{table.length.mean():.0f} of 1000",
+            )
+            rows.append([name, spaced(budget), score, distance, length])
             figure = f"curves-{budget}.png"
-    for run in one_run:
-        iterations = int(run.evaluations.gradient_step.max())
-        row = readme_row(
-            "labkit, the run in notebook 03",
-            iterations + study.RANDOM_STEPS,
-            compare.scores([run], iterations),
-        )
-        rows.append(row)
     tutorial_steps, tutorial_return = plots.PUBLISHED_CURVE[-1]
     published = [
         ("TF-Agents' tutorial", spaced(tutorial_steps + study.RANDOM_STEPS), tutorial_return),
@@ -218,13 +210,6 @@ def into_readme(text: str, found: Sequence[Finding], one_run: Sequence[Finding])
 ![Returns over env steps, and what is published](results/minitaur/{figure})"""
     (before, rest), (begin, end) = text.split(MARKS[0]), MARKS
     return f"{before}{begin}\n{body}\n{end}{rest.split(end)[1]}"
-
-
-def readme_row(name: str, budget: int, table: pd.DataFrame) -> list[str]:
-    """What a table of `compare.scores` comes to: name, env steps, return, distance, length."""
-    score = middle(table["return"].to_numpy())
-    distance, length = f"{table.distance.mean():.1f} m", f"{table.length.mean():.0f} of 1000"
-    return [name, spaced(budget), score, distance, length]
 
 
 def not_run(found: Sequence[Finding]) -> str:

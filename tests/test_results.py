@@ -77,15 +77,15 @@ def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
         write_run(small_study / "kept" / "defaults" / f"seed-{seed}", seed, [seed + 1.0], 20)
     found, _ = compare.find(small_study / "kept")
     begin, end = results_page.MARKS
-    text = results_page.into_readme(f"above\n{begin}\nold\n{end}\nbelow\n", found, found[:1])
+    text = results_page.into_readme(f"above\n{begin}\nold\n{end}\nbelow\n", found)
     assert text.startswith(f"above\n{begin}\n| Minitaur |")
     assert text.endswith(f"\n{end}\nbelow\n")
     assert "old" not in text
     assert re.search(r"\| 10 010 \| \+3\.00 \(95 % .*\| 1\.5 m \| 100 of 1000 \|", text)
     assert "-0.28" in text
-    assert re.search(r"notebook 03 \| 10 010 \| \+1\.00 \| 0\.5 m \| 100 of 1000 \|", text)
+    assert "| labkit, defaults, 5 seeds | 10 010 |" in text
     assert "results/minitaur/curves-10010.png" in text
-    assert results_page.into_readme(text, found, found[:1]) == text
+    assert results_page.into_readme(text, found) == text
 
 
 def test_evaluations_in_between_are_no_final_score(small_study):
@@ -132,7 +132,7 @@ def test_watch_names_a_clip_at_once_on_a_machine_without_anything():
 
 def test_the_best_policy_still_walks():
     env, act = watch.load(results.BEST)
-    assert labkit.evaluate(env, act, episodes=2, seed=0).mean_return > 4
+    assert labkit.evaluate(env, act, episodes=2, seed=0).mean_return > 11
 
 
 def test_two_episodes_become_one_clip(tmp_path):
