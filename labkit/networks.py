@@ -34,6 +34,8 @@ class NormalisedDense(tf.keras.layers.Dense):
     """A dense layer `[batch, in] → [batch, units]`, normalised over its units, then ReLU.
 
     Ba et al. 2016, equation 4, without the gain: behind a ReLU the next layer's kernel can hold it.
+    The bias comes after the norm only, so that inputs which differ by a factor alone look the same:
+    not for environments with one or two observations.
     """
 
     def call(self, inputs):

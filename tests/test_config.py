@@ -77,9 +77,11 @@ def test_none_becomes_what_suits_the_environment():
     minitaur = SACConfig()
     assert (minitaur.reward_scale_factor, minitaur.initial_log_alpha) == (20.0, -4.0)
     assert (minitaur.greedy_share, minitaur.n_step) == (0.3, 5)
+    assert minitaur.critic_layer_norm
     assert len(minitaur.observation_scale) == 28
     other = SACConfig(env_name="HalfCheetahBulletEnv-v0")
     assert (other.reward_scale_factor, other.observation_scale, other.n_step) == (1.0, (), 1)
+    assert not other.critic_layer_norm
     assert SACConfig(reward_scale_factor=3).reward_scale_factor == 3.0
 
 

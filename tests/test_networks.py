@@ -46,7 +46,7 @@ def test_value_and_gradients_are_those_of_keras(layer):
         np.testing.assert_allclose(ours, reference, rtol=1e-3, atol=2e-4)
 
 
-def test_the_critics_are_normalised_unless_told_otherwise(small_config):
+def test_the_critics_are_normalised_where_asked_for(small_config):
     """A critic whose layers are normalised does not change when its kernel is doubled."""
     env = environments.make("MinitaurBulletEnv-v0", seed=0)
     inputs = (tf.random.stateless_normal([6, 28], [1, 2]), tf.zeros([6, 8]))

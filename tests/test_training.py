@@ -127,7 +127,7 @@ class Target(gym.Env):
 def test_it_learns_in_a_users_own_environment(small_config, tmp_path):
     config = small_config(
         env_name="Target",
-        num_iterations=1_600,
+        num_iterations=800,
         initial_log_alpha=-6,
         critic_learning_rate=3e-3,
         actor_learning_rate=3e-3,
