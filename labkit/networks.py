@@ -40,7 +40,9 @@ class NormalisedDense(tf.keras.layers.Dense):
 
     def call(self, inputs):
         """Returns activations `[batch, units] float32`."""
-        return _normalise(tf.matmul(inputs, self.kernel), self.bias)
+        # As a tensor: of a mirrored variable, custom_gradient would want to hear.
+        bias = tf.convert_to_tensor(self.bias)
+        return _normalise(tf.matmul(inputs, self.kernel), bias)
 
 
 class ScaledCriticNetwork(critic_network.CriticNetwork):
