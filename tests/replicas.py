@@ -51,8 +51,9 @@ def make_agent(strategy, momentum: float, period: int):
             scale = 0.5 / np.sqrt(max(variable.shape[0], 8))
             variable.assign(scale * generator.normal(size=variable.shape))
     with strategy.scope():
-        for name in ("_critic_optimizer", "_actor_optimizer", "_alpha_optimizer"):
-            rate = 1e-3 if name == "_alpha_optimizer" else 0.5  # ten steps move weights by percents
+        # Ten steps move weights by percents; ten times as much, and normalised critics diverge.
+        rates = {"_critic_optimizer": 0.05, "_actor_optimizer": 0.05, "_alpha_optimizer": 1e-3}
+        for name, rate in rates.items():
             setattr(made, name, tf.keras.optimizers.legacy.SGD(rate, momentum))
     return made
 
