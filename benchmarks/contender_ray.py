@@ -1,4 +1,4 @@
-"""labkit's Ray executor with one rollout worker, the defaults of notebook 03."""
+"""labkit's Ray executor with one rollout worker, on the networks that the others train, too."""
 
 import json
 import os

@@ -14,7 +14,7 @@ def _normalise(units, bias):
     """ReLU of each row of `[batch, units]` with mean 0 and variance 1, plus bias `[units]`.
 
     One op with its gradient in closed form, and row means as products with a vector: the layer
-    written plainly costs half a gradient step more, this one a fifth.
+    written in Keras' parts makes a gradient step two thirds longer, this one a quarter.
     """
     mean = tf.fill([units.shape[-1], 1], 1.0 / units.shape[-1])
     centred = units - tf.matmul(units, mean)
