@@ -17,7 +17,7 @@ import labkit
 from benchmarks.throughput import machine
 from labkit import cluster, environments, learn, runtime
 from labkit.agent import create_agent
-from labkit.plots import BLUE, GREY, STYLE
+from labkit.figures import BLUE, GREY, STYLE
 from labkit.rows import layout_of
 from labkit.server import free_port
 

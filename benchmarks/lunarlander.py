@@ -28,7 +28,7 @@ import labkit
 from benchmarks import contenders
 from benchmarks.throughput import machine
 from labkit import opening, runs, stopping
-from labkit.plots import BLUE, ORANGE, STYLE
+from labkit.figures import BLUE, ORANGE, STYLE
 
 ENV = "LunarLanderContinuous-v2"
 SOLVED, EPISODES, MOST_ENV_STEPS = 200.0, 20, 300_000

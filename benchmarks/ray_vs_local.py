@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 import labkit
 from benchmarks.contenders import ROOT
 from labkit import opening, runs
-from labkit.plots import BLUE, ORANGE, STYLE
+from labkit.figures import BLUE, ORANGE, STYLE
 
 RUNS, RESULTS = ROOT / "runs" / "ray_vs_local", ROOT / "results" / "ray_vs_local"
 FIELDS = ("executor", "seed", "mean_return", "deviation", "minutes", "samples_per_insert")

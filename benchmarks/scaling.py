@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 import labkit
-from labkit import plots, runtime
+from labkit import figures, runtime
 
 ROOT = Path(__file__).resolve().parent.parent
 NETWORKS = {"the notebook's networks": (256, 256), "ten times wider": (2560, 2560)}
@@ -162,7 +162,7 @@ def _devices(gpus: list[str]) -> dict[str, Any]:
 def draw(result: dict[str, Any]) -> Figure:
     """Samples per second over replicas, one panel for each network, every repeat as a dot."""
     networks = list(dict.fromkeys(case["network"] for case in result["cases"]))
-    with mpl.rc_context(plots.STYLE):
+    with mpl.rc_context(figures.STYLE):
         figure = Figure(figsize=(4 * max(2, len(networks)), 4.2), layout="constrained")
         panels = figure.subplots(1, len(networks), squeeze=False)[0]
         for axes, network in zip(panels, networks, strict=True):
@@ -180,10 +180,10 @@ def _panel(axes, found: list[dict[str, Any]]) -> None:
     counts = sorted({case["replicas"] for case in found})
     (one,) = (case for case in found if case["replicas"] == 1)
     ideal = [n * one["samples_per_second"] for n in counts]
-    axes.plot(counts, ideal, color=plots.GREY, linestyle="--", label="N times one replica")
+    axes.plot(counts, ideal, color=figures.GREY, linestyle="--", label="N times one replica")
     kinds = {
-        GLOBAL: (plots.BLUE, "o", lambda c: c["batch_size"] == one["batch_size"]),
-        PER_REPLICA: (plots.ORANGE, "s", lambda c: c["batch_per_replica"] == one["batch_size"]),
+        GLOBAL: (figures.BLUE, "o", lambda c: c["batch_size"] == one["batch_size"]),
+        PER_REPLICA: (figures.ORANGE, "s", lambda c: c["batch_per_replica"] == one["batch_size"]),
     }
     for label, (colour, marker, belongs) in kinds.items():
         some = sorted(filter(belongs, found), key=lambda case: case["replicas"])

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
 from labkit.buffer_bench import Measurement
-from labkit.plots import BLUE, GREEN, GREY, ORANGE, STYLE, NotebookFigure
+from labkit.figures import BLUE, GREEN, GREY, ORANGE, STYLE, NotebookFigure
 
 EPISODE_COLORS = ("#CFE5F3", "#FBE3B5", "#CDEBE0", "#F3DCE8")  # Okabe-Ito hues, lightened
 BAND, BAND_COLOR = 6, "#dddddd"  # standard deviations

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE, NotebookFigure
+from labkit.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE, NotebookFigure
 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
 Event = tuple[

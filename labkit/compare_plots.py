@@ -8,9 +8,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit import compare, intervals, plots
+from labkit import compare, figures, intervals, plots
 
-COLORS = (plots.BLUE, plots.ORANGE, plots.GREEN, plots.PURPLE, "#E69F00", "#56B4E9", plots.GREY)
+COLORS = (
+    figures.BLUE,
+    figures.ORANGE,
+    figures.GREEN,
+    figures.PURPLE,
+    "#E69F00",
+    "#56B4E9",
+    figures.GREY,
+)
 # Scores of other methods on MinitaurBulletEnv-v0: (return, what it is, short source).
 PUBLISHED_SCORES = (
     (11.33, "PPO2 after 2 000 000 env steps (rl-baselines-zoo)"),
@@ -40,15 +48,15 @@ def curves(
         ValueError: no run reached the budget.
     """
     settings = _by_setting(found, budget)
-    with mpl.rc_context(plots.STYLE):
-        figure = plots.NotebookFigure(figsize=(8, 4.6), layout="constrained")
+    with mpl.rc_context(figures.STYLE):
+        figure = figures.NotebookFigure(figsize=(8, 4.6), layout="constrained")
         axes = figure.subplots()
-        axes.axhline(0, color=plots.GREY, linewidth=1)
+        axes.axhline(0, color=figures.GREY, linewidth=1)
         if published:
             _published(axes)
         for color, (name, runs) in zip(_colors(settings), settings.items(), strict=True):
             _curve(axes, compare.curve(runs, budget), name, color)
-        plots.label_axes(axes, "env steps", "return of an episode (sum of rewards)", title)
+        figures.label_axes(axes, "env steps", "return of an episode (sum of rewards)", title)
         figure.legend(loc="outside lower center", ncols=2)
     return figure
 
@@ -66,15 +74,15 @@ def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
     if table.empty:
         raise ValueError("no run reached this budget: nothing to rank")
     order = compare.rank(table)
-    with mpl.rc_context(plots.STYLE):
+    with mpl.rc_context(figures.STYLE):
         height = 1.2 + 0.42 * len(order)
-        figure = plots.NotebookFigure(figsize=(8, height), layout="constrained")
+        figure = figures.NotebookFigure(figsize=(8, height), layout="constrained")
         axes = figure.subplots()
-        axes.axvline(0, color=plots.GREY, linewidth=1)
+        axes.axvline(0, color=figures.GREY, linewidth=1)
         for row, (name, score) in enumerate(order.iterrows()):
             values = table["return"][table.setting == name]
-            axes.plot([score.low, score.high], [row, row], color=plots.BLUE, alpha=0.35, lw=7)
-            axes.plot(values, [row] * len(values), "o", color=plots.BLUE, alpha=0.7, mew=0)
+            axes.plot([score.low, score.high], [row, row], color=figures.BLUE, alpha=0.35, lw=7)
+            axes.plot(values, [row] * len(values), "o", color=figures.BLUE, alpha=0.7, mew=0)
             axes.plot(score.iqm, row, "|", color="black", markersize=16, mew=2)
         axes.set_yticks(range(len(order)), [str(name) for name in order.index])
         axes.set_ylim(len(order) - 0.5, -0.5)
@@ -93,15 +101,15 @@ def power_over_seeds(spread: float, differences: Sequence[float], most: int = 20
         most: seeds, the right end.
     """
     counts = np.arange(2, most + 1)
-    with mpl.rc_context(plots.STYLE):
-        figure = plots.NotebookFigure(figsize=(8, 3.6), layout="constrained")
+    with mpl.rc_context(figures.STYLE):
+        figure = figures.NotebookFigure(figsize=(8, 3.6), layout="constrained")
         axes = figure.subplots()
-        axes.axhline(0.8, color=plots.GREY, linewidth=1, linestyle="--")
+        axes.axhline(0.8, color=figures.GREY, linewidth=1, linestyle="--")
         for color, difference in zip(COLORS, differences, strict=False):
             found = [intervals.power(difference, (spread, spread), n, 0.05) for n in counts]
             axes.plot(counts, found, "o-", markersize=4, color=color, label=f"{difference:.3g}")
         axes.set_ylim(0, 1.03)
-        plots.label_axes(axes, "seeds of each setting", "probability to find it")
+        figures.label_axes(axes, "seeds of each setting", "probability to find it")
         figure.legend(title="true difference", loc="outside right center")
     return figure
 
@@ -136,4 +144,4 @@ def _curve(axes: Axes, table: pd.DataFrame, name: str, color: str) -> None:
 def _published(axes: Axes) -> None:
     plots.published_curve(axes)
     for (score, what), style in zip(PUBLISHED_SCORES, ("--", ":"), strict=True):
-        axes.axhline(score, color=plots.GREY, linestyle=style, linewidth=1.4, label=what)
+        axes.axhline(score, color=figures.GREY, linestyle=style, linewidth=1.4, label=what)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from labkit.contents import Chunk, Contents, Item, Step, look
-from labkit.plots import STYLE, NotebookFigure
+from labkit.figures import STYLE, NotebookFigure
 
 MOST_ITEMS = 24  # drawn; of more, the newest
 BLUES = ("#f2f2f2", "#cfe3f3", "#9cc9e8", "#5fa8d9")  # referred to 0, 1, 2, 3 or more times

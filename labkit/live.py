@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from labkit import plots, runs
+from labkit import figures, runs
 from labkit.progress import Display, Sink, in_kernel, watched
 
 SECONDS_BETWEEN_FIGURES = 5.0
@@ -59,8 +59,8 @@ class View(Sink):
         begin, size = time.monotonic(), self._run.metrics_bytes()
         if size != self._drawn_bytes and len(metrics := self._run.metrics()):
             figure = training_figure(metrics)
-            png = base64.b64encode(plots.png_of(figure)).decode()
-            alt = {"image/png": {"alt": plots.describe(figure)}}
+            png = base64.b64encode(figures.png_of(figure)).decode()
+            alt = {"image/png": {"alt": figures.describe(figure)}}
             self._figure.put({"image/png": png, "text/plain": "the training so far"}, alt)
             self._drawn_bytes = size
         spent = time.monotonic() - begin
@@ -96,13 +96,13 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
         metrics: a run's metrics, one row at least; what was not logged yet stays an empty panel.
     """
     panels = (
-        ("critic_loss", "critic loss (scaled return²)", plots.BLUE),
-        ("actor_loss", "actor loss (scaled return)", plots.ORANGE),
-        ("alpha", "α (scaled return per nat)", plots.PURPLE),
+        ("critic_loss", "critic loss (scaled return²)", figures.BLUE),
+        ("actor_loss", "actor loss (scaled return)", figures.ORANGE),
+        ("alpha", "α (scaled return per nat)", figures.PURPLE),
     )
-    with mpl.rc_context({**plots.STYLE, "font.size": 9, "lines.linewidth": 1.5}):
+    with mpl.rc_context({**figures.STYLE, "font.size": 9, "lines.linewidth": 1.5}):
         # Margins by hand: matplotlib would take as long to find them as to draw the rest.
-        figure = plots.NotebookFigure(figsize=(10, 4.2))
+        figure = figures.NotebookFigure(figsize=(10, 4.2))
         figure.subplots_adjust(0.065, 0.115, 0.965, 0.93, wspace=0.32, hspace=0.5)
         returns, *others = figure.subplot_mosaic(
             [["returns", "a", "b"], ["returns", "c", "d"]], width_ratios=(1.5, 1, 1)
@@ -111,25 +111,25 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
         for axes, (name, label, color) in zip(others, panels, strict=False):
             logged = metrics[["gradient_step", name]].dropna().astype(float)
             _line(axes, logged["gradient_step"].tolist(), logged[name].tolist(), label, color)
-        _line(others[3], *iterations_per_second(metrics), "iterations/s", plots.GREEN)
+        _line(others[3], *iterations_per_second(metrics), "iterations/s", figures.GREEN)
         others[3].set_ylim(bottom=0)
     return figure
 
 
 def _returns(axes: Axes, metrics: pd.DataFrame) -> None:
     collected = metrics[["gradient_step", "collect_return"]].dropna().astype(float)
-    axes.plot(*collected.to_numpy().T, color=plots.GREY, label="collected, with noise")
+    axes.plot(*collected.to_numpy().T, color=figures.GREY, label="collected, with noise")
     evaluated = metrics[metrics["eval_return"].notna()]
     for step, returns in zip(evaluated["gradient_step"], evaluated["eval_returns"], strict=True):
-        axes.plot([step] * len(returns), returns, "o", color=plots.BLUE, alpha=0.3, mew=0, ms=4)
+        axes.plot([step] * len(returns), returns, "o", color=figures.BLUE, alpha=0.3, mew=0, ms=4)
     means = evaluated[["gradient_step", "eval_return"]].to_numpy(float).T
-    axes.plot(*means, color=plots.BLUE, marker="o", ms=5, label="evaluation, greedy")
-    plots.label_axes(axes, "gradient steps", "return of an episode (sum of rewards)")
+    axes.plot(*means, color=figures.BLUE, marker="o", ms=5, label="evaluation, greedy")
+    figures.label_axes(axes, "gradient steps", "return of an episode (sum of rewards)")
     # Above the curves, which may be anywhere.
     axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=2, frameon=False)
 
 
 def _line(axes: Axes, steps: list[float], values: list[float], label: str, color: str) -> None:
     axes.plot(steps, values, color=color, marker="o" if len(values) < 5 else None, ms=4)
-    plots.label_axes(axes, "gradient steps", "", label)
+    figures.label_axes(axes, "gradient steps", "", label)
     axes.locator_params(axis="x", nbins=3)

@@ -3,7 +3,6 @@
 Each function returns a figure that a notebook displays, once, as the last value of its cell.
 """
 
-import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,17 @@ import pandas as pd
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from labkit.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    STYLE,
+    NotebookFigure,
+    label_axes,
+)
 
 # Evaluation returns of the TF-Agents tutorial "SAC minitaur with the Actor-Learner API", as
 # printed in its published output (run of 2023-12-22): after 0, 10 000, …, 100 000 gradient steps,
@@ -32,62 +42,6 @@ PUBLISHED_CURVE = (
 )
 PUBLISHED_INITIAL_STEPS = 10_000  # env steps by the random policy before the first gradient step
 PUBLISHED_LABEL = "TF-Agents tutorial, sampled actions, replay 10 000"
-
-# Okabe and Ito's palette keeps apart for every kind of colour vision.
-BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#767676"
-
-STYLE: dict[Any, Any] = {
-    "figure.facecolor": "white",  # a transparent figure is unreadable on a dark page
-    "axes.facecolor": "white",
-    "savefig.facecolor": "white",
-    "figure.dpi": 120,
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.8,
-    "lines.linewidth": 1.8,
-    "legend.frameon": False,
-    "legend.columnspacing": 1.4,
-    "text.color": "black",
-    "axes.labelcolor": "black",
-    "xtick.color": "black",
-    "ytick.color": "black",
-}
-
-
-class NotebookFigure(Figure):
-    """A figure that displays itself: IPython knows pyplot's figures only once pyplot is loaded."""
-
-    def _repr_png_(self) -> tuple[bytes, dict[str, str]]:
-        return png_of(self), {"alt": describe(self)}
-
-
-def png_of(figure: Figure) -> bytes:
-    """The figure as a PNG."""
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    return png.getvalue()
-
-
-def describe(figure: Figure) -> str:
-    """What stands in for the picture where it cannot be seen: title, axes and legend of each panel.
-
-    For example `return over env steps: each episode, evaluation mean`.
-    """
-    panels = []
-    for axes in figure.axes:
-        names = (axes.get_title(loc="left") or axes.get_title(), axes.get_ylabel())
-        what = ", ".join(name for name in names if name)
-        along = f" over {axes.get_xlabel()}" if what and axes.get_xlabel() else axes.get_xlabel()
-        labels = dict.fromkeys(str(text) for text in axes.get_legend_handles_labels()[1])
-        parts = (what + along, ", ".join(labels))
-        panels.append(": ".join(part for part in parts if part))
-    return "Figure. " + "; ".join(dict.fromkeys(panel for panel in panels if panel))
 
 
 class NothingToDraw(ValueError):
@@ -272,15 +226,3 @@ def _log_scale(axes: Axes) -> None:
     axes.yaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
     for axis_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
         axis_formatter(lambda value, _: f"{value:g}")
-
-
-def label_axes(axes: Axes, x: str, y: str, title: str | None = None) -> None:
-    """Labels, title, and whole steps on the x axis."""
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.set_title(title or "")
-    left, right = axes.get_xlim()
-    if right - left < 2:  # a single step: fractions of it would only confuse
-        axes.set_xlim((left + right) / 2 - 1, (left + right) / 2 + 1)
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
-    axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}".replace(",", " "))

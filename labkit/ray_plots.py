@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from labkit.plots import BLUE, GREY, ORANGE, STYLE, NotebookFigure
+from labkit.figures import BLUE, GREY, ORANGE, STYLE, NotebookFigure
 
 # name: (x, y, what it holds)
 BOXES = {
@@ -46,7 +46,7 @@ def draw_parts() -> Figure:
         axes.text(1.0, -0.47, "returns, into metrics.csv", ha="center", va="bottom", fontsize=9)
         axes.set_xlim(-0.5, 2.5)
         axes.set_ylim(-0.65, 2.35)
-        # Not drawn, but read aloud: see `plots.describe`.
+        # Not drawn, but read aloud: see `figures.describe`.
         axes.set_ylabel("driver, replay, learner, parameter server, rollout workers and tester")
         axes.axis("off")
     return figure

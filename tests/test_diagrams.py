@@ -5,7 +5,7 @@ import pytest
 import reverb
 import tensorflow as tf
 
-from labkit import charts, contents, diagrams, plots, replay, stalls
+from labkit import charts, contents, diagrams, figures, replay, stalls
 
 
 def table(name, max_size=100, signature=None):
@@ -114,7 +114,7 @@ def test_the_drawing_shows_the_model(client):
     assert labels[:3] == ["stored a", "stored b/c", "item 0, priority 3"]
     assert len(figure.axes) == 2  # three priorities: a scale stands beside
     assert figure.get_facecolor() == (1, 1, 1, 1)
-    assert plots.png_of(figure).startswith(b"\x89PNG")
+    assert figures.png_of(figure).startswith(b"\x89PNG")
 
 
 def test_a_long_table_shows_its_newest_items(client):

@@ -12,7 +12,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 from test_kernel import PREPARE, execute
 
-from labkit import live, plots, progress, runs
+from labkit import figures, live, progress, runs
 from labkit.config import SACConfig
 
 # Three evaluations (first, between, last), and rows of losses at 10 and 20.
@@ -121,7 +121,7 @@ def test_the_figure_shows_the_numbers():
     assert alpha.lines[0].get_ydata().tolist() == [0.02, 0.02]
     assert speed.lines[0].get_ydata().tolist() == [100, 50]
     for row in range(1, 4):  # the first seconds of a run
-        assert plots.png_of(live.training_figure(rows().iloc[:row]))
+        assert figures.png_of(live.training_figure(rows().iloc[:row]))
 
 
 def test_a_slow_drawing_comes_less_often(tmp_path, monkeypatch):
@@ -132,7 +132,7 @@ def test_a_slow_drawing_comes_less_often(tmp_path, monkeypatch):
     monkeypatch.setattr(live, "watched", lambda: True)
     monkeypatch.setattr(live.Display, "put", lambda *_: None)
     monkeypatch.setattr(
-        live, "training_figure", lambda _: time.sleep(0.3) or plots.NotebookFigure()
+        live, "training_figure", lambda _: time.sleep(0.3) or figures.NotebookFigure()
     )
     view = live.View(run)
     begin = time.monotonic()

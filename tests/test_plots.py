@@ -8,7 +8,7 @@ import pytest
 from matplotlib import image
 from matplotlib.colors import to_rgb
 
-from labkit import plots
+from labkit import figures, plots
 
 RETURNS = [(-1.0, -0.5), (0.0, 2.0), (3.0, 5.0)]
 LOGGED = ["critic_loss", "actor_loss", "alpha_loss", "alpha"]
@@ -106,7 +106,7 @@ def test_one_row_is_enough():
     assert line(axes, "evaluation mean").get_marker() == "o"  # a line of one point is invisible
     figure = plots.losses(table.iloc[:1])
     assert all(axes.lines[0].get_marker() == "o" for axes in figure.axes)
-    assert plots.png_of(figure)
+    assert figures.png_of(figure)
 
 
 @pytest.mark.parametrize("draw", [plots.learning_curve, plots.losses, plots.distance_and_length])
@@ -128,7 +128,7 @@ def test_a_notebook_goes_on_where_there_is_nothing_to_draw_yet(capsys):
 
 
 def test_a_figure_is_described_for_those_who_cannot_see_it():
-    assert plots.describe(plots.learning_curve(metrics(), title="a run")) == (
+    assert figures.describe(plots.learning_curve(metrics(), title="a run")) == (
         "Figure. a run, return of an episode (sum of rewards) over env steps: "
         "TF-Agents tutorial, sampled actions, replay 10 000, each episode, evaluation mean"
     )
