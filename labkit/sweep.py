@@ -8,7 +8,6 @@ not run again, others go on from their last checkpoint.
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,82 +15,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import attrs
 import click
 from tqdm import tqdm
 
-from labkit import compare, launch, opening
-from labkit.config import ParameterError, SACConfig, refuse
+from labkit import launch
+from labkit.config import ParameterError, refuse
+from labkit.jobs import Job, free_share, plan
 from labkit.stopping import StopRequest, stop_request
 
 SECONDS_BETWEEN_LOOKS = 0.5
-
-
-@attrs.define
-class Job:
-    """One run: its directory, what it was asked for, and the process while there is one."""
-
-    run_dir: Path
-    texts: dict[str, str]
-    config: SACConfig
-    process: subprocess.Popen | None = None
-    steps: int = 0
-
-    @property
-    def name(self) -> str:
-        """Its setting and seed, such as `defaults/seed-3`."""
-        return "/".join(self.run_dir.parts[-2:])
-
-    @property
-    def log(self) -> Path:
-        """What the run's process printed."""
-        return self.run_dir.with_name(self.run_dir.name + ".log")
-
-    def finished(self) -> bool:
-        """Whether its directory holds the final evaluation."""
-        return (self.run_dir / "config.json").exists() and opening.is_finished(
-            self.run_dir, self.config
-        )
-
-
-def plan(
-    notebook: Path,
-    seeds: Sequence[str],
-    texts: dict[str, str],
-    into: Path,
-    setting: str | None = None,
-) -> list[Job]:
-    """One job a seed, each checked before any begins.
-
-    Args:
-        notebook: with the parameters seed and run_dir.
-        seeds: one run for each.
-        texts: what every run gets, parameter → text, as on the command line.
-        into: the folder for `setting/seed-N`.
-        setting: the folder's name; None: made of what `texts` asks for beyond the defaults.
-
-    Raises:
-        ParameterError: a parameter or a seed is refused, or a directory holds another run.
-    """
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise refuse("seeds", " ".join(seeds), "one or more different seeds, such as '0 1 2'")
-    taken = {"seed", "run_dir", "resume"} & set(texts)
-    if taken:
-        raise ParameterError(f"{min(taken)} is refused as a parameter: a sweep chooses it")
-    # num_iterations is not part of it: more of them go on in the same directory.
-    names = [name for name in texts if name not in compare.NOT_A_SETTING]
-    words = "_".join(f"{name}-{texts[name]}" for name in names) or "defaults"
-    setting = setting or re.sub(r"[^\w.+-]+", "_", words)
-    jobs = []
-    for seed in seeds:
-        run_dir = into / setting / f"seed-{seed}"
-        wanted = {**texts, "seed": seed}
-        _, config = launch.check(notebook, wanted)
-        job = Job(run_dir, wanted, config)
-        if (run_dir / "config.json").exists() and not job.finished():
-            opening.check_resumable(run_dir, config)
-        jobs.append(job)
-    return jobs
 
 
 def run_all(notebook: Path, jobs: Sequence[Job], workers: int) -> list[Job]:
@@ -116,8 +48,10 @@ def run_all(notebook: Path, jobs: Sequence[Job], workers: int) -> list[Job]:
             try:
                 while running or (waiting and not stop):
                     while waiting and len(running) < workers and not stop:
-                        running.append(waiting.pop(0))
-                        _start(notebook, running[-1], workers)
+                        job = waiting.pop(0)
+                        job.cores = free_share(workers, [other.cores for other in running])
+                        running.append(job)
+                        _start(notebook, job)
                     time.sleep(SECONDS_BETWEEN_LOOKS)
                     _look(bar, running, len(jobs), len(waiting), stop)
             except KeyboardInterrupt:  # the second one
@@ -127,20 +61,19 @@ def run_all(notebook: Path, jobs: Sequence[Job], workers: int) -> list[Job]:
     return [job for job in jobs if not job.finished()]
 
 
-def _start(notebook: Path, job: Job, workers: int) -> None:
+def _start(notebook: Path, job: Job) -> None:
     job.run_dir.parent.mkdir(parents=True, exist_ok=True)
     pairs = {**job.texts, "run_dir": str(job.run_dir)}
     arguments = [word for name, text in pairs.items() for word in ("-p", name, text)]
-    # Runs side by side do more in all when none of them spreads over every core.
-    threads = str(max(1, (os.cpu_count() or 1) // workers))
     with job.log.open("a") as log:
         job.process = subprocess.Popen(
             [sys.executable, "-m", "labkit.launch", str(notebook), *arguments],
             stdout=log,
             stderr=log,
-            env={**os.environ, "TF_NUM_INTRAOP_THREADS": threads},
             start_new_session=True,  # the terminal's Ctrl-C reaches us, and is passed on once
         )
+    if job.cores:  # before it loads TensorFlow, which makes a thread for each core it may use
+        os.sched_setaffinity(job.process.pid, job.cores)
 
 
 def _look(bar: tqdm, running: list[Job], jobs: int, waiting: int, stop: StopRequest) -> None:

@@ -17,6 +17,7 @@ import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads
 from labkit import compare, opening, sweep
 from labkit.config import ParameterError, SACConfig
 from labkit.film import film_strip
+from labkit.jobs import plan
 from labkit.runs import copy_records, read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +63,7 @@ def run(setting: str | None, seed: int | None, budget: int | None, workers: int)
             if _tracked_as_finished(planned):
                 continue
             texts = {**study.SETTINGS[planned.setting], "num_iterations": str(planned.iterations)}
-            jobs += sweep.plan(NOTEBOOK, [str(planned.seed)], texts, RUNS, planned.setting)
+            jobs += plan(NOTEBOOK, [str(planned.seed)], texts, RUNS, planned.setting)
         unfinished = sweep.run_all(NOTEBOOK, jobs, workers)
         if unfinished:
             names = ", ".join(job.name for job in unfinished)

@@ -18,8 +18,9 @@ import watch  # noqa: E402
 
 import labkit  # noqa: E402
 import results  # noqa: E402
-from labkit import compare, sweep  # noqa: E402
+from labkit import compare  # noqa: E402
 from labkit.config import SACConfig  # noqa: E402
+from labkit.jobs import plan  # noqa: E402
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def small_study(monkeypatch, tmp_path):
 
 def test_every_planned_run_is_one_that_the_notebook_takes(tmp_path):
     for name, texts in study.SETTINGS.items():
-        (job,) = sweep.plan(results.NOTEBOOK, ["0"], texts, tmp_path, name)
+        (job,) = plan(results.NOTEBOOK, ["0"], texts, tmp_path, name)
         back = {key for key in study.TAKEN_BACK if getattr(job.config, key) != _default(key)}
         assert back == set(texts), name
     planned = {(job.setting, job.budget): 0 for job in study.PLAN}

@@ -1,5 +1,6 @@
 """One notebook over several seeds: a small notebook of the test's own, real processes."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ import pytest
 from labkit import sweep
 from labkit.compare import find
 from labkit.config import ParameterError
+from labkit.jobs import free_share, plan
 
 ROOT = Path(__file__).parent.parent
 # It stands for notebook 03: the same parameters, run directory, progress and stop request, but
 # it counts in place of training, and its end depends on where it was stopped.
 BODY = """
+import os
 import time
 from labkit.config import SACConfig
 from labkit.evaluation import Evaluation
@@ -28,6 +31,7 @@ config = SACConfig(seed=seed, num_iterations=num_iterations, gamma=gamma, num_ev
 if seed == 7:
     raise RuntimeError("the cable is out")
 run = open_run(run_dir, config)
+(run.path / "cores").write_text(" ".join(map(str, sorted(os.sched_getaffinity(0)))))
 kept = run.path / "kept"
 first = int(kept.read_text()) if kept.exists() else 0
 with progress("training", int(num_iterations), "it") as ticker, stop_request() as stop:
@@ -70,12 +74,15 @@ SHORT = {"num_eval_episodes": "1", "num_iterations": "2e1"}
 
 def test_every_seed_runs_and_a_second_call_runs_only_what_failed(notebook, tmp_path, capfd):
     into = tmp_path / "runs"
-    jobs = sweep.plan(notebook, ["0", "1", "7"], SHORT, into)
+    jobs = plan(notebook, ["0", "1", "7"], SHORT, into)
     unfinished = sweep.run_all(notebook, jobs, workers=2)
     assert [job.name for job in unfinished] == ["defaults/seed-7"]
     err = capfd.readouterr().err
     assert "done: defaults/seed-0" in err
     assert "failed: defaults/seed-7: the cell that failed is marked in" in err
+    one, two = ({*map(int, (job.run_dir / "cores").read_text().split())} for job in jobs[:2])
+    assert one | two == os.sched_getaffinity(0)
+    assert len(one | two) == 1 or not one & two
     before = [job.log.stat().st_mtime_ns for job in jobs]
     assert sweep.run_all(notebook, jobs, workers=2) == [jobs[2]]
     after = [job.log.stat().st_mtime_ns for job in jobs]
@@ -100,7 +107,7 @@ def test_stopped_and_gone_on_with(notebook, tmp_path):
     stopped = [int(file.read_text()) for file in kept]
     assert all(0 < step < 500 for step in stopped)
 
-    jobs = sweep.plan(notebook, ["0", "1"], {**SHORT, "num_iterations": "500"}, kept[0].parents[2])
+    jobs = plan(notebook, ["0", "1"], {**SHORT, "num_iterations": "500"}, kept[0].parents[2])
     assert sweep.run_all(notebook, jobs, workers=2) == []
     found, _ = find(tmp_path / "runs")
     assert [run.metrics.eval_return.iloc[-1] for run in found] == stopped, "begun anew"
@@ -121,7 +128,7 @@ def test_stopped_and_gone_on_with(notebook, tmp_path):
 def test_a_mistake_costs_one_line_before_any_run(notebook, tmp_path, seeds, texts, message):
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ParameterError) as error:
-        sweep.plan(notebook, seeds, texts, tmp_path / "runs")
+        plan(notebook, seeds, texts, tmp_path / "runs")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
     assert sorted(tmp_path.rglob("*")) == before
@@ -129,7 +136,7 @@ def test_a_mistake_costs_one_line_before_any_run(notebook, tmp_path, seeds, text
 
 def test_settings_have_directories_of_their_own(notebook, tmp_path):
     def where(**texts):
-        (job,) = sweep.plan(notebook, ["0"], texts, tmp_path)
+        (job,) = plan(notebook, ["0"], texts, tmp_path)
         return job.name
 
     assert where() == where(num_iterations="30") == "defaults/seed-0"
@@ -158,3 +165,16 @@ def _read(path):
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def test_runs_side_by_side_have_cores_of_their_own(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 8})
+    first = free_share(2, [])
+    second = free_share(2, [first])
+    assert (first, second) == ({0, 2, 8}, {1, 3})
+    assert free_share(2, [second]) == first  # when the first run has ended
+    one, two = free_share(9, []), free_share(9, [free_share(9, [])])
+    assert len(one) == len(two) == 1
+    assert one != two
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert free_share(2, []) == frozenset()
