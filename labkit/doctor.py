@@ -135,13 +135,16 @@ def ray() -> Finding:
         version = importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError:
         return NOTE, "not installed; only notebook 04 needs it (pip install 'labkit[ray]')"
-    done = subprocess.run(
-        [sys.executable, "-c", RAY_TASK],
-        capture_output=True,
-        text=True,
-        timeout=RAY_LIMIT_SECONDS,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", RAY_TASK],
+            capture_output=True,
+            text=True,
+            timeout=RAY_LIMIT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:  # a busy machine; everything but notebook 04 does without
+        return NOTE, f"Ray {version}: no answer in {RAY_LIMIT_SECONDS} s; only notebook 04 needs it"
     if done.stdout.strip() != "42":
         return FAILS, (done.stderr.strip().splitlines() or ["no answer"])[-1]
     return OK, f"Ray {version}: a task came back"

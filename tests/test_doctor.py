@@ -72,3 +72,12 @@ def test_an_outward_facing_host_is_told_from_one_that_is_not(monkeypatch, addres
 
     monkeypatch.setattr(network.socket, "socket", Socket)
     assert network.faces_outward() is outward
+
+
+def test_a_ray_that_is_slow_to_answer_is_a_note(monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setattr(doctor, "RAY_TASK", "import time; time.sleep(60)")
+    monkeypatch.setattr(doctor, "RAY_LIMIT_SECONDS", 0.5)
+    status, text = doctor.ray()
+    assert status == "note"
+    assert text.endswith("no answer in 0.5 s; only notebook 04 needs it")
