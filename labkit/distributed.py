@@ -65,8 +65,7 @@ def train_on_ray(
     env = environments.make(make_env or config.env_name, seed=config.seed)
     environments.check_specs(env)
     layout = layout_of(env)
-    if network.faces_outward():
-        print(network.WARNING)
+    network.warn_once()
     begin = time.monotonic()
     with stop_request() as stop, cluster.connection(address, cpus=num_collectors + 1):
         driver = Driver(config, run, num_collectors, make_env, layout)

@@ -1,5 +1,6 @@
 """Who could reach a Reverb server of this host."""
 
+import functools
 import socket
 
 WARNING = (
@@ -24,3 +25,10 @@ def faces_outward() -> bool:
         if not address.startswith("127.") and address not in ("::1", "::"):
             return True
     return False
+
+
+@functools.cache
+def warn_once() -> None:
+    """Says, the first time in this process, that such a server can be reached from outside."""
+    if faces_outward():
+        print(WARNING)

@@ -88,8 +88,7 @@ def open_replay(
         raise refuse(
             "replay", config.replay, f"'tf_uniform', for Reverb cannot be imported here ({reason})"
         ) from None
-    if network.faces_outward():
-        print(network.WARNING)
+    network.warn_once()
     return ReverbReplay(layout, config.replay_buffer_capacity, folder)
 
 

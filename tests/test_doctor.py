@@ -52,7 +52,7 @@ def test_a_taken_port_is_a_note(monkeypatch):
 
 
 @pytest.mark.parametrize(("address", "outward"), [("127.0.0.1", False), ("198.51.100.7", True)])
-def test_an_outward_facing_host_is_told_from_one_that_is_not(monkeypatch, address, outward):
+def test_an_outward_facing_host_is_told_from_one_that_is_not(monkeypatch, capsys, address, outward):
     class Socket:
         def __init__(self, family, kind):
             self.family = family
@@ -72,6 +72,10 @@ def test_an_outward_facing_host_is_told_from_one_that_is_not(monkeypatch, addres
 
     monkeypatch.setattr(network.socket, "socket", Socket)
     assert network.faces_outward() is outward
+    network.warn_once.cache_clear()
+    network.warn_once()
+    network.warn_once()
+    assert capsys.readouterr().out == (f"{network.WARNING}\n" if outward else "")
 
 
 def test_a_ray_that_is_slow_to_answer_is_a_note(monkeypatch):
