@@ -7,6 +7,8 @@
 
 PY := .venv/bin/python
 SEEDS ?= 0 1 2
+# A process takes one or two gigabytes, with what its tests start.
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 26
@@ -35,7 +37,7 @@ doctor: setup ## does everything that labkit needs work on this machine?
 	@$(PY) -m labkit.doctor
 
 test: setup ## run all tests, every notebook included
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 browser: setup ## run every notebook in JupyterLab, driven in Chromium; screenshots in build/browser/
 	@SCREENSHOTS=build/browser $(PY) -m pytest -m browser tests/browser $(ARGS)
@@ -44,7 +46,7 @@ check: setup ## format, lint, types, tests
 	@$(PY) -m ruff format --check --quiet .
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m mypy --no-error-summary
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 torture: setup ## kill a training 20 times and check that nothing is lost (three minutes)
 	@$(PY) tests/torture.py $(ARGS)

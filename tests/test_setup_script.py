@@ -300,4 +300,4 @@ def test_make_names_the_python(checkout):
     named = checkout.fake("elsewhere/python")
     assert checkout.run("make", "setup", f"PYTHON={named}").returncode == 0
     assert checkout.run("make", "test").returncode == 0
-    assert checkout.calls() == ["-m pytest"]
+    assert checkout.calls() == ["-m pytest -n auto --maxprocesses 4 --dist loadfile"]
