@@ -8,17 +8,17 @@ import contextlib
 import importlib.util
 import logging
 import os
-import secrets
 import shutil
 import signal
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from labkit.config import ParameterError, refuse
 from labkit.errors import PATIENCE_SECONDS, StalledError
+from labkit.ray_internals import no_messages, on_loopback, patience, require_token
 from labkit.runtime import quiet
 
 OBJECT_STORE_BYTES = 200_000_000  # weights of some 0.3 MB pass through it
@@ -30,7 +30,6 @@ SYSTEM = {
     "agent_register_timeout_ms": 1000 * PATIENCE_SECONDS,
 }
 CONNECT_SECONDS = 10
-TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 def check_installed() -> None:
@@ -43,41 +42,6 @@ def check_installed() -> None:
         raise ParameterError(
             "Ray is not installed here: pip install 'labkit[ray]', or train without collectors"
         )
-
-
-def require_token() -> None:
-    """Turns on Ray's token authentication for what this process starts from now on.
-
-    A token that the environment names is used; else one is made, known to this process and its
-    children alone.
-    """
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    if not any(name in os.environ for name in TOKEN_VARIABLES):
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    from ray import _raylet
-
-    # Ray reads all of this when it is imported, which may have been before.
-    _raylet.Config.initialize("")  # type: ignore[attr-defined]  # its stubs lack both
-    _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
-
-
-@contextlib.contextmanager
-def on_loopback() -> Iterator[None]:
-    """Makes Ray's processes that are started meanwhile listen on 127.0.0.1.
-
-    Ray rewrites a loopback address that it is given to the one that faces outward, except where
-    it believes that firewalls would ask about it; this is how it is told to believe so.
-    """
-    from ray._private import ray_constants
-
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"  # for the processes
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-        os.environ.pop(ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, None)
 
 
 @contextlib.contextmanager
@@ -103,9 +67,10 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
         return
     before = signal.getsignal(signal.SIGTERM)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_no_messages())
+        stack.enter_context(no_messages())
         folder = tempfile.mkdtemp(prefix="labkit-ray-", dir="/tmp")  # sockets have short paths
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(_end_processes, folder)
         stack.callback(_stop)
         with quiet():
             if address is None:
@@ -126,51 +91,22 @@ def _stop() -> None:
         ray.shutdown()
 
 
-@contextlib.contextmanager
-def _no_messages() -> Iterator[None]:
-    """Keeps Ray's paragraphs on each death of a process out of the cell: we say it in one line.
+def _end_processes(folder: str) -> None:
+    """Ends what Ray leaves running when it could not be started, known by its folder.
 
-    `log_to_driver=False` leaves them there, and Ray has no other switch.
+    `ray.shutdown` knows nothing of a node that never answered.
     """
-    from ray._private import worker
-
-    before = worker.print_to_stdstream
-    worker.print_to_stdstream = lambda *message, **how: None
-    try:
-        yield
-    finally:
-        worker.print_to_stdstream = before
-
-
-@contextlib.contextmanager
-def _patience() -> Iterator[None]:
-    """Waits longer for a node to start than the 30 s that are written into Ray."""
-    from ray._private import services
-
-    get_node = services.get_node
-
-    def patient_get_node(*arguments):
-        begin = time.monotonic()
-        while True:
-            try:
-                return get_node(*arguments)
-            except RuntimeError:
-                if time.monotonic() - begin > PATIENCE_SECONDS:
-                    raise
-                time.sleep(0.5)
-
-    services.get_node = patient_get_node
-    try:
-        yield
-    finally:
-        services.get_node = get_node
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if folder.encode() in entry.read_bytes():
+                os.kill(int(entry.parent.name), signal.SIGKILL)
 
 
 def _start(folder: str, cpus: int) -> None:
     import ray
 
     try:
-        with _patience():
+        with patience():
             ray.init(
                 address="local",
                 num_cpus=cpus,

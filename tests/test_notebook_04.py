@@ -59,9 +59,10 @@ def test_it_runs_on_two_nodes(tmp_path):
     from ray.cluster_utils import Cluster
 
     from labkit import cluster as labkit_cluster
+    from labkit import ray_internals
 
-    with labkit_cluster.on_loopback():
-        labkit_cluster.require_token()
+    with ray_internals.on_loopback():
+        ray_internals.require_token()
         head = {"num_cpus": 1, "_system_config": labkit_cluster.SYSTEM}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.add_node(num_cpus=3)

@@ -10,6 +10,7 @@ from ray_help import LOOPBACK, PARTS, Line, actor_pids, descendants, listening
 
 import labkit
 from labkit import actors, cluster, config, opening, remote_replay
+from labkit.errors import StalledError
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,26 @@ def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
     assert not {pid: spy.seen.get(pid) for pid in alive}
     with pytest.raises(config.ParameterError, match="train_on_ray began"):
         labkit.train(small_config(env_name="Line", num_iterations=200), run=run, make_env=Line)
+
+
+def test_a_ray_that_does_not_answer_is_said_and_ended(monkeypatch):
+    from ray._private import services
+
+    started = []
+
+    def no_answer(*arguments):
+        started.append(descendants(os.getpid()))
+        raise OSError("no answer")
+
+    monkeypatch.setattr(services, "get_node", no_answer)
+    before = set(descendants(os.getpid()))
+    with (
+        pytest.raises(StalledError, match="Ray could not be started on this machine: no answer"),
+        cluster.connection(None, cpus=1),
+    ):
+        pytest.fail("it is not there")
+    assert any("raylet" in title for title in started[-1].values())
+    assert not set(descendants(os.getpid())) - before
 
 
 def test_ray_without_a_token_is_turned_away(tmp_path):

@@ -211,12 +211,13 @@ def test_a_lost_node(tmp_path, monkeypatch):
     from ray.cluster_utils import Cluster
 
     from labkit import cluster as labkit_cluster
+    from labkit import ray_internals
 
     monkeypatch.setenv("PYTHONPATH", HERE)
     monkeypatch.setenv("LABKIT_STOP", str(tmp_path / "stop"))
     quick = {"health_check_period_ms": 500, "health_check_initial_delay_ms": 1_000}
-    with labkit_cluster.on_loopback():
-        labkit_cluster.require_token()
+    with ray_internals.on_loopback():
+        ray_internals.require_token()
         cluster = Cluster(
             initialize_head=True,
             head_node_args={"num_cpus": 3, "_system_config": {**labkit_cluster.SYSTEM, **quick}},

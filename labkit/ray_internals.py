@@ -1,0 +1,89 @@
+"""What labkit sets inside Ray, where Ray has no switch for it: each undone after use but the token.
+
+These are Ray's private names: another version may lack them, and the pin is exact for that.
+"""
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Iterator
+
+from labkit.errors import PATIENCE_SECONDS
+
+TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+
+
+def require_token() -> None:
+    """Turns on Ray's token authentication for what this process starts from now on.
+
+    A token that the environment names is used; else one is made, known to this process and its
+    children alone.
+    """
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if not any(name in os.environ for name in TOKEN_VARIABLES):
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    from ray import _raylet
+
+    # Ray reads all of this when it is imported, which may have been before.
+    _raylet.Config.initialize("")  # type: ignore[attr-defined]  # its stubs lack both
+    _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def on_loopback() -> Iterator[None]:
+    """Makes Ray's processes that are started meanwhile listen on 127.0.0.1.
+
+    Ray rewrites a loopback address that it is given to the one that faces outward, except where
+    it believes that firewalls would ask about it; this is how it is told to believe so.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"  # for the processes
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        os.environ.pop(ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, None)
+
+
+@contextlib.contextmanager
+def no_messages() -> Iterator[None]:
+    """Keeps Ray's paragraphs on each death of a process out of the cell: we say it in one line.
+
+    `log_to_driver=False` leaves them there, and Ray has no other switch.
+    """
+    from ray._private import worker
+
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda *message, **how: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
+
+
+@contextlib.contextmanager
+def patience() -> Iterator[None]:
+    """Waits longer for a node to start than the 30 s that are written into Ray."""
+    from ray._private import services
+
+    get_node = services.get_node
+
+    def patient_get_node(*arguments):
+        begin = time.monotonic()
+        while True:
+            try:
+                return get_node(*arguments)
+            except RuntimeError:
+                if time.monotonic() - begin > PATIENCE_SECONDS:
+                    raise
+                time.sleep(0.5)
+
+    services.get_node = patient_get_node
+    try:
+        yield
+    finally:
+        services.get_node = get_node
