@@ -96,6 +96,8 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
             )
     except PapermillExecutionError as error:
         status, message = 1, f"{error.ename}: {error.evalue}"
+        if error.ename == "KeyboardInterrupt" and stop.exists():
+            status, message = 130, f"stopped {error.evalue}; the same command begins again"
     except KeyboardInterrupt:
         status, message = 130, f"interrupted; what there is lies in {run_dir}"
     finally:

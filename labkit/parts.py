@@ -13,6 +13,7 @@ from labkit.collect import Collector, random_policy
 from labkit.config import SACConfig, refuse
 from labkit.progress import progress
 from labkit.rows import Layout, layout_of
+from labkit.stopping import StopRequest
 
 if TYPE_CHECKING:
     from labkit.replay import ReverbReplay
@@ -115,7 +116,12 @@ def build(config: SACConfig, make_env: Callable | None = None, folder: Path | No
 
 
 def collect_initially(config: SACConfig, parts: Parts) -> None:
-    """Fills the table with `config.initial_collect_steps` env steps of uniform actions."""
+    """Fills the table with `config.initial_collect_steps` env steps of uniform actions.
+
+    Raises:
+        KeyboardInterrupt: `make run` was asked to stop; there is nothing yet that a run could keep.
+    """
+    stop = StopRequest()
     policy = random_policy(parts.collect_env.action_spec(), config.seed + NOISE_SEED)
     collector = Collector(
         parts.collect_env, policy, parts.replay.write, n_step=config.n_step, gamma=config.gamma
@@ -124,6 +130,8 @@ def collect_initially(config: SACConfig, parts: Parts) -> None:
         for _ in range(config.initial_collect_steps):
             collector.run(1)
             ticker.advance()
+            if stop:
+                raise KeyboardInterrupt("before training began")
     collector.end()
     parts.replay.flush()
     parts.env_steps += config.initial_collect_steps

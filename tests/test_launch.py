@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from labkit import launch
@@ -64,3 +65,24 @@ def test_texts_become_typed_values():
     assert config == SACConfig(num_iterations=1000, actor_fc_layer_params=(8, 8))
     assert checked == {"num_iterations": 1000, "actor_fc_layer_params": (8, 8), "run_dir": "x"}
     assert type(checked["num_iterations"]) is int
+
+
+def test_stopped_before_training_it_says_so(tmp_path, capfd):
+    """Asked during the random collection; a cell stands for the notebook, and for the Ctrl-C."""
+    cell = """
+import os, pathlib
+import labkit
+from labkit import parts
+config = labkit.SACConfig(initial_collect_steps=10**7, batch_size=32)
+made = parts.build(config)
+pathlib.Path(os.environ["LABKIT_STOP"]).touch()
+parts.collect_initially(config, made)
+"""
+    content = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip())])
+    content.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+    nbformat.write(content, tmp_path / "small.ipynb")
+    (tmp_path / "run").mkdir()
+    assert launch.execute(tmp_path / "small.ipynb", tmp_path / "run", {}) == 130
+    err = capfd.readouterr().err
+    assert "stopped before training began; the same command begins again" in err
+    assert not (tmp_path / "run" / "stop").exists()
