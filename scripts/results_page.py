@@ -22,7 +22,7 @@ LEVELS = (1, 5, 10)
 def write(found: Sequence[Finding], target: Path) -> list[Path]:
     """Writes README.md and its figures into `target`; returns the files."""
     written, parts = [], [HEAD]
-    for budget in sorted({job.budget for job in study.PLAN if job.setting == "defaults"}):
+    for budget in budgets():
         runs = of("defaults", found, budget)
         if not runs:
             continue
@@ -62,6 +62,12 @@ in [study/](study) by
 A middle is the interquartile mean over seeds, its interval the 95 % percentile bootstrap, given for five seeds or more; for
 fewer the single seeds are shown (Agarwal et al., 2021).
 """
+
+
+def budgets() -> list[int]:
+    """The defaults' budgets in env steps; the factors' has a section of its own."""
+    planned = {job.budget for job in study.PLAN if job.setting == "defaults"}
+    return sorted(planned - {study.FACTORS_AT})
 
 
 def of(setting: str, found: Sequence[Finding], budget: int) -> list[Finding]:
@@ -178,7 +184,7 @@ MARKS = ("<!-- written by make results: begin -->", "<!-- written by make result
 def into_readme(text: str, found: Sequence[Finding]) -> str:
     """README.md with the part between its marks written anew: the study's runs of the defaults."""
     rows, figure = [], "default/curve.png"
-    for budget in sorted({job.budget for job in study.PLAN if job.setting == "defaults"}):
+    for budget in budgets():
         if runs := of("defaults", found, budget):
             table = compare.scores(runs, budget - study.RANDOM_STEPS)
             name = f"labkit, defaults, {len(runs)} seed{'s' * (len(runs) > 1)}"

@@ -27,7 +27,8 @@ from labkit.jobs import plan  # noqa: E402
 def small_study(monkeypatch, tmp_path):
     """Two settings, 10 and 20 steps after the 10 000 random ones, folders of the test's own."""
     jobs = [study.Job("defaults", seed, 10_010) for seed in range(5)]
-    jobs += [study.Job("defaults", 0, 10_020), study.Job("greedy_share-back", 0, 10_010)]
+    jobs += [study.Job("defaults", seed, 10_020) for seed in range(6)]
+    jobs += [study.Job("greedy_share-back", 0, 10_010)]
     monkeypatch.setattr(study, "PLAN", tuple(jobs))
     monkeypatch.setattr(study, "FACTORS_AT", 10_010)
     monkeypatch.setattr(results, "RUNS", tmp_path / "runs")
@@ -56,17 +57,18 @@ def _default(name):
 
 def test_the_page_holds_what_the_runs_hold(small_study):
     for seed in range(5):
-        write_run(small_study / "kept" / "defaults" / f"seed-{seed}", seed, [seed + 1.0], 20)
+        write_run(small_study / "kept" / "defaults" / f"seed-{seed}", seed, [9, seed + 1], 20)
     write_run(small_study / "kept" / "greedy_share-back" / "seed-0", 0, [-4.5], 20, greedy_share=0)
     found, _ = compare.find(small_study / "kept")
     files = results_page.write(found, small_study)
     page = (small_study / "README.md").read_text()
-    assert {file.name for file in files} == {"README.md", "curves-10010.png", "factors.png"}
-    assert "The defaults after 10 010 env steps: +3.00 (95 % interval +" in page
+    assert {file.name for file in files} == {"README.md", "curves-10020.png", "factors.png"}
+    assert "The defaults after 10 020 env steps: +3.00 (95 % interval +" in page
     assert "5 seeds)" in page
-    assert re.search(r"\| 4 \| \+5\.00 ± 0\.62 \| \+4\.00, \+6\.00 \| 2\.50 m \| 100 of 1000", page)
+    assert re.search(r"\| 4 \| \+5\.00 ± 0\.62 \| \+4\.00, \+6\.00 \| 2\.50 m \| 200 of 1000", page)
+    assert re.search(r"\| defaults \| nothing \| (\+9\.00 ?){5} \| \+9\.00 \|", page)
     assert re.search(r"\| +greedy_share-back \| `greedy_share 0` \| -4\.50 \|", page)
-    assert "- defaults, 10 020 env steps: seed 0\n" in page
+    assert "- defaults, 10 020 env steps: seed 5\n" in page
     assert "10 010 env steps: seed" not in page, "listed as not run, and is there"
     assert "numpy 1.26" in page
     for name in re.findall(r"\]\(([\w-]+\.png)\)", page):
@@ -75,17 +77,17 @@ def test_the_page_holds_what_the_runs_hold(small_study):
 
 def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
     for seed in range(5):
-        write_run(small_study / "kept" / "defaults" / f"seed-{seed}", seed, [seed + 1.0], 20)
+        write_run(small_study / "kept" / "defaults" / f"seed-{seed}", seed, [9, seed + 1], 20)
     found, _ = compare.find(small_study / "kept")
     begin, end = results_page.MARKS
     text = results_page.into_readme(f"above\n{begin}\nold\n{end}\nbelow\n", found)
     assert text.startswith(f"above\n{begin}\n| Minitaur |")
     assert text.endswith(f"\n{end}\nbelow\n")
     assert "old" not in text
-    assert re.search(r"\| 10 010 \| \+3\.00 \(95 % .*\| 1\.5 m \| 100 of 1000 \|", text)
+    assert re.search(r"\| 10 020 \| \+3\.00 \(95 % .*\| 1\.5 m \| 200 of 1000 \|", text)
     assert "-0.28" in text
-    assert "| labkit, defaults, 5 seeds | 10 010 |" in text
-    assert "results/minitaur/curves-10010.png" in text
+    assert "| labkit, defaults, 5 seeds | 10 020 |" in text
+    assert "results/minitaur/curves-10020.png" in text
     assert results_page.into_readme(text, found) == text
 
 
