@@ -152,18 +152,20 @@ def test_ray_without_a_token_is_turned_away(tmp_path):
     outside |= {"HOME": str(tmp_path), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     with cluster.connection(None, cpus=1):
         address = ray.get_runtime_context().gcs_address
+        tokens = (
+            {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.environ["RAY_AUTH_TOKEN"]},
+            {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64},
+            {"RAY_AUTH_MODE": "disabled"},
+        )
         tries = [
-            subprocess.run(
+            subprocess.Popen(
                 [sys.executable, "-c", script, address],
                 env={**outside, **token},
-                capture_output=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
-                timeout=100,
             )
-            for token in (
-                {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.environ["RAY_AUTH_TOKEN"]},
-                {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64},
-                {"RAY_AUTH_MODE": "disabled"},
-            )
+            for token in tokens
         ]
-    assert [t.stdout.strip() for t in tries] == ["in", "", ""], tries
+        said = [one.communicate(timeout=100) for one in tries]
+    assert [out.strip() for out, _ in said] == ["in", "", ""], said
