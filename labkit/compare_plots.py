@@ -1,6 +1,7 @@
 """Figures of several runs: curves with intervals, settings in rank, power over seeds."""
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -10,15 +11,9 @@ from matplotlib.figure import Figure
 
 from labkit import compare, figures, intervals, plots
 
-COLORS = (
-    figures.BLUE,
-    figures.ORANGE,
-    figures.GREEN,
-    figures.PURPLE,
-    "#E69F00",
-    "#56B4E9",
-    figures.GREY,
-)
+# Grey is what is published, and the settings that are too many to tell apart by their colours.
+COLORS = (figures.BLUE, figures.ORANGE, figures.GREEN, figures.PURPLE, "#E69F00", "#56B4E9")
+WIDEST = 60  # characters of a setting's name in a legend
 # Scores of other methods on MinitaurBulletEnv-v0: (return, what it is, short source).
 PUBLISHED_SCORES = (
     (11.33, "PPO2 after 2 000 000 env steps (rl-baselines-zoo)"),
@@ -42,7 +37,8 @@ def curves(
         title: stands above.
 
     Returns:
-        The figure; a 95 % bootstrap interval is shaded where there are five seeds or more.
+        The figure; a 95 % bootstrap interval is shaded where there are five seeds or more. The
+        six settings with the highest end have a colour, further ones are grey.
 
     Raises:
         ValueError: no run reached the budget.
@@ -54,10 +50,16 @@ def curves(
         axes.axhline(0, color=figures.GREY, linewidth=1)
         if published:
             _published(axes)
-        for color, (name, runs) in zip(_colors(settings), settings.items(), strict=True):
-            _curve(axes, compare.curve(runs, budget), name, color)
+        for number, (name, runs) in enumerate(settings.items()):
+            table = compare.curve(runs, budget)
+            if number < len(COLORS):
+                _curve(axes, table, name, COLORS[number])
+            else:
+                _others(axes, table, len(settings) - number)
         figures.label_axes(axes, "env steps", "return of an episode (sum of rewards)", title)
-        figure.legend(loc="outside lower center", ncols=2)
+        rows = len(axes.get_legend_handles_labels()[1])
+        figure.set_figheight(3.8 + 0.2 * rows)
+        figure.legend(loc="outside lower left")
     return figure
 
 
@@ -75,7 +77,9 @@ def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
         raise ValueError("no run reached this budget: nothing to rank")
     order = compare.rank(table)
     with mpl.rc_context(figures.STYLE):
-        height = 1.2 + 0.42 * len(order)
+        names = [textwrap.fill(_short(str(name)), WIDEST // 2) for name in order.index]
+        most = max(len(name.splitlines()) for name in names)
+        height = 1.2 + (0.25 + 0.17 * most) * len(names)
         figure = figures.NotebookFigure(figsize=(8, height), layout="constrained")
         axes = figure.subplots()
         axes.axvline(0, color=figures.GREY, linewidth=1)
@@ -84,7 +88,7 @@ def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
             axes.plot([score.low, score.high], [row, row], color=figures.BLUE, alpha=0.35, lw=7)
             axes.plot(values, [row] * len(values), "o", color=figures.BLUE, alpha=0.7, mew=0)
             axes.plot(score.iqm, row, "|", color="black", markersize=16, mew=2)
-        axes.set_yticks(range(len(order)), [str(name) for name in order.index])
+        axes.set_yticks(range(len(order)), names)
         axes.set_ylim(len(order) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("return after training; dot: one seed, line: interquartile mean")
@@ -115,33 +119,47 @@ def power_over_seeds(spread: float, differences: Sequence[float], most: int = 20
 
 
 def _by_setting(found: Sequence[compare.Finding], budget: int) -> dict[str, list[compare.Finding]]:
-    settings: dict[str, list[compare.Finding]] = {}
-    for run in found:
-        if run.scored(budget) is not None:
-            settings.setdefault(run.setting, []).append(run)
-    if not settings:
+    """The runs that reached the budget, by setting, the setting with the highest end first."""
+    table = compare.scores(found, budget)
+    if table.empty:
         raise ValueError(f"no run was evaluated after {budget} gradient steps: nothing to draw")
-    return settings
-
-
-def _colors(settings: Mapping) -> list[str]:
-    return [COLORS[i % len(COLORS)] for i in range(len(settings))]
+    paths = {run.path: run for run in found}
+    return {
+        str(name): [paths[path] for path in table.path[table.setting == name]]
+        for name in compare.rank(table).index
+    }
 
 
 def _curve(axes: Axes, table: pd.DataFrame, name: str, color: str) -> None:
     rows = table.to_numpy()
-    middle = [intervals.interquartile_mean(row) for row in rows]
     bounds = [intervals.bootstrap_interval(row) for row in rows]
     axes.plot(table.index, rows, color=color, alpha=0.3, linewidth=0.9)
     if all(bounds):
         low, high = zip(*[bound for bound in bounds if bound], strict=True)
         axes.fill_between(table.index, low, high, color=color, alpha=0.18, linewidth=0)
-    what = f"{name}: interquartile mean of {rows.shape[1]} seeds"
-    what += ", 95 % interval" if all(bounds) else ""
-    axes.plot(table.index, middle, color=color, label=what if rows.shape[1] > 1 else name)
+    label = _short(name)
+    if rows.shape[1] > 1:
+        label += f": interquartile mean of {rows.shape[1]} seeds"
+        label += ", 95 % interval" if all(bounds) else ""
+    axes.plot(table.index, _middle(rows), color=color, label=label)
+
+
+def _others(axes: Axes, table: pd.DataFrame, left: int) -> None:
+    """One more setting without a colour; the last of them, with one left, stands for all."""
+    label = "further settings: interquartile means" if left == 1 else None
+    axes.plot(table.index, _middle(table.to_numpy()), color=figures.GREY, linewidth=1, label=label)
+
+
+def _short(name: str) -> str:
+    return textwrap.shorten(name, WIDEST, placeholder=" …")
+
+
+def _middle(rows: np.ndarray) -> list[float]:
+    """The interquartile mean of each row `[evaluations, seeds]`."""
+    return [intervals.interquartile_mean(row) for row in rows]
 
 
 def _published(axes: Axes) -> None:
-    plots.published_curve(axes)
+    plots.published_curve(axes, figures.GREY)
     for (score, what), style in zip(PUBLISHED_SCORES, ("--", ":"), strict=True):
         axes.axhline(score, color=figures.GREY, linestyle=style, linewidth=1.4, label=what)

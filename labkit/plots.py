@@ -166,13 +166,13 @@ def distance_and_length(metrics: pd.DataFrame) -> Figure:
     return figure
 
 
-def published_curve(axes: Axes) -> None:
+def published_curve(axes: Axes, color: str = ORANGE) -> None:
     """Draws `PUBLISHED_CURVE`."""
     steps, returns = np.array(PUBLISHED_CURVE).T
     axes.plot(
         steps + PUBLISHED_INITIAL_STEPS,
         returns,
-        color=ORANGE,
+        color=color,
         linestyle="--",
         marker="s",
         markersize=4,

@@ -1,5 +1,7 @@
 """Runs beside one another: reading, scores, ranks, and the figures' data."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -136,6 +138,29 @@ def test_figures_show_the_data(folder):
         compare_plots.curves(found, 999)
     with pytest.raises(ValueError, match="nothing to rank"):
         compare_plots.ranking(compare.scores(found, 999))
+
+
+def test_figures_of_many_settings_hold_all_their_words(tmp_path):
+    """Six colours, the rest grey; no legend and no name beyond the figure's edge or another."""
+    many = [{"gamma": 0.9 + number / 100} for number in range(8)]
+    many.append({"greedy_share": 0.0, "n_step": 1, "critic_layer_norm": False, "batch_size": 32})
+    for number, changes in enumerate(many):
+        write_run(tmp_path / f"{number}", 0, [0.0, float(number)], **changes)
+    found, _ = compare.find(tmp_path)
+    curves = compare_plots.curves(found, 20, published=True)
+    labels = [text.get_text() for text in curves.legends[0].get_texts()]
+    assert labels[3].startswith("greedy_share 0.0, n_step 1"), "the best is first"
+    assert (len(labels), labels[-1]) == (3 + 6 + 1, "further settings: interquartile means")
+    ranking = compare_plots.ranking(compare.scores(found, 20))
+    for figure in (curves, ranking):
+        figure.savefig(tmp_path / "figure.png")  # places everything
+    box = curves.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= curves.bbox.x1
+    names = [text.get_window_extent() for text in ranking.axes[0].get_yticklabels()]
+    assert min(name.x0 for name in names) >= 0
+    for above, below in itertools.pairwise(names):
+        assert above.y0 > below.y1
 
 
 def test_published_scores_are_drawn(folder):
