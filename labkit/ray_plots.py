@@ -8,11 +8,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from labkit.figures import BLUE, GREY, ORANGE, STYLE, NotebookFigure
+from labkit.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    STYLE,
+    NotebookFigure,
+    label_axes,
+)
 
 # name: (x, y, what it holds)
 BOXES = {
-    "driver": (0.0, 2.0, "the notebook: watches, stops"),
+    "driver": (1.0, 1.8, "the notebook: starts, watches and stops every other part"),
     "rollout workers": (0.0, 1.0, "environment, NumPy actor"),
     "tester": (0.0, 0.0, "greedy episodes"),
     "replay": (1.0, 1.0, "Reverb: table, rate limiter"),
@@ -28,6 +37,7 @@ FLOWS = [
     ("parameter server", "tester", "weights", 0.5),
 ]
 WIDTH, HEIGHT = 0.72, 0.46
+COLORS = (BLUE, ORANGE, GREEN, PURPLE)  # of runs
 
 
 def draw_parts() -> Figure:
@@ -45,7 +55,7 @@ def draw_parts() -> Figure:
         axes.annotate("", path[2], path[1], arrowprops={"arrowstyle": "->", "color": GREY})
         axes.text(1.0, -0.47, "returns, into metrics.csv", ha="center", va="bottom", fontsize=9)
         axes.set_xlim(-0.5, 2.5)
-        axes.set_ylim(-0.65, 2.35)
+        axes.set_ylim(-0.65, 2.1)
         # Not drawn, but read aloud: see `figures.describe`.
         axes.set_ylabel("driver, replay, learner, parameter server, rollout workers and tester")
         axes.axis("off")
@@ -54,13 +64,14 @@ def draw_parts() -> Figure:
 
 def _box(axes: Axes, name: str) -> None:
     x, y, holds = BOXES[name]
-    corner = (x - WIDTH / 2, y - HEIGHT / 2)
+    width = WIDTH if name != "driver" else 2 + WIDTH  # it is above all others
+    corner = (x - width / 2, y - HEIGHT / 2)
     colour = ORANGE if name == "learner" else BLUE if name != "driver" else GREY
     style = "round,pad=0.0,rounding_size=0.05"
     axes.add_patch(
-        FancyBboxPatch(corner, WIDTH, HEIGHT, style, facecolor=colour, alpha=0.15, linewidth=0)
+        FancyBboxPatch(corner, width, HEIGHT, style, facecolor=colour, alpha=0.15, linewidth=0)
     )
-    axes.add_patch(FancyBboxPatch(corner, WIDTH, HEIGHT, style, fill=False, edgecolor=colour))
+    axes.add_patch(FancyBboxPatch(corner, width, HEIGHT, style, fill=False, edgecolor=colour))
     axes.text(x, y + 0.07, name, ha="center", va="center", weight="bold")
     axes.text(x, y - 0.09, holds, ha="center", va="center", fontsize=8.5)
 
@@ -83,18 +94,17 @@ def evaluations(runs: Mapping[str, pd.DataFrame]) -> Figure:
     Args:
         runs: label → the table of `run.metrics()`.
     """
-    with mpl.rc_context(STYLE):
-        figure = NotebookFigure(figsize=(9, 3.2), layout="constrained")
+    with mpl.rc_context({**STYLE, "axes.prop_cycle": mpl.cycler(color=COLORS)}):
+        figure = NotebookFigure(figsize=(9, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
         for label, table in runs.items():
             shown = table.dropna(subset="eval_return").sort_values("env_step")
             left.plot(shown.env_step, shown.eval_return, "o-", markersize=4, label=label)
             shown = shown.sort_values("wall_seconds")
             right.plot(shown.wall_seconds / 60, shown.eval_return, "o-", markersize=4)
-        left.set_xlabel("env steps")
+        label_axes(left, "env steps", "mean greedy return")
         right.set_xlabel("minutes")
-        left.set_ylabel("mean greedy return")
-        left.legend()
+        figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 
