@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
+from matplotlib.rcsetup import cycler
 
 from labkit.figures import (
     BLUE,
@@ -94,7 +95,7 @@ def evaluations(runs: Mapping[str, pd.DataFrame]) -> Figure:
     Args:
         runs: label → the table of `run.metrics()`.
     """
-    with mpl.rc_context({**STYLE, "axes.prop_cycle": mpl.cycler(color=COLORS)}):
+    with mpl.rc_context({**STYLE, "axes.prop_cycle": cycler(color=COLORS)}):
         figure = NotebookFigure(figsize=(9, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
         for label, table in runs.items():
