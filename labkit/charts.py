@@ -40,35 +40,24 @@ def frequencies(
     return figure
 
 
-def balance(
-    events: Sequence[Event], samples_per_insert: float, bounds: tuple[float, float]
-) -> np.ndarray:
+def balance(events: Sequence[Event], samples_per_insert: float) -> np.ndarray:
     """How a limiter's balance went: rows `[time in s, inserts × samples_per_insert − samples]`.
 
-    Two threads note their requests a moment after the server has granted them, so that two may be
-    noted the wrong way round. Where one of them was only possible after the other, it comes later.
+    Threads note their requests a moment after the server has granted them: two that follow one
+    another closely may be noted the wrong way round.
 
     Args:
         events: in any order; each counts when it is done.
         samples_per_insert: the limiter's ratio.
-        bounds: `min_diff` and `max_diff`.
 
     Returns:
         float64 [events + 1, 2]; the first row is the moment of the first request, at balance 0.
     """
     change = {"insert": samples_per_insert, "sample": -1.0}
-    waiting = sorted(events, key=lambda event: event[2])
     begin = min(asked for _, asked, _ in events)
     rows = [(0.0, 0.0)]
-    while waiting:
-        time, level = waiting[0][2] - begin, rows[-1][1]
-        fits = {
-            "insert": level + change["insert"] <= bounds[1],
-            "sample": level + change["sample"] >= bounds[0],
-        }
-        first = next((event for event in waiting if fits[event[0]]), waiting[0])
-        waiting.remove(first)
-        rows.append((time, level + change[first[0]]))
+    for kind, _, done in sorted(events, key=lambda event: event[2]):
+        rows.append((done - begin, rows[-1][1] + change[kind]))
     return np.array(rows)
 
 
@@ -90,11 +79,11 @@ def limiter(
     with mpl.rc_context(STYLE):
         figure = NotebookFigure(figsize=(8, 4.4), layout="constrained")
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1.2))
-        times, values = balance(events, samples_per_insert, bounds).T
+        times, values = balance(events, samples_per_insert).T
         above.axhspan(*bounds, color="#e8f3ea", label="allowed")
         above.step(times, values, where="post", color=BLUE, label="balance")
         above.set_ylabel(f"{samples_per_insert:g} × inserts − samples")
-        above.set_ylim(top=bounds[1] * 1.1)
+        above.set_ylim(top=bounds[1] * 1.15)
         above.legend(loc="lower right", ncols=2)
         below.set_yticks([0, 1], ["insert held", "sample held"])
         for lane, (kind, colour) in enumerate((("insert", ORANGE), ("sample", PURPLE))):
