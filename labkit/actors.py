@@ -14,6 +14,7 @@ import numpy as np
 import ray
 
 from labkit.errors import PATIENCE_SECONDS, StalledError
+from labkit.examinations import Examination, Queue
 
 NAMESPACE = "labkit"  # of the actors' names
 SAVE_SECONDS = 30  # between two files of the parameter server
@@ -52,28 +53,22 @@ class ParameterServer:
     def __init__(self, file: Path):
         self._file, self._saved_at = file, time.monotonic()
         self._newest: tuple[int, int, np.ndarray] | None = None  # version, env step, weights
-        self._to_test: tuple[int, int, np.ndarray, bool] | None = None
+        self._to_test = Queue()
         self._returns: dict[int, float] = {}
         self._gaps: list[int] = []
         if file.exists():
             with contextlib.suppress(Exception), np.load(file, allow_pickle=False) as saved:
                 self._newest = (int(saved["version"]), int(saved["env_step"]), saved["weights"])
 
-    def push(
-        self, version: int, env_step: int, weights: np.ndarray, test: bool = False, last=False
-    ) -> float:
+    def push(self, version: int, env_step: int, weights: np.ndarray) -> float:
         """Takes newer weights `[parameters] float32`; returns the collectors' mean return.
 
         Args:
             version: gradient steps that made them.
             env_step: env steps at that time.
             weights: one flat vector; copied, for what arrives lies in Ray's shared memory.
-            test: whether the tester is to evaluate them.
-            last: whether that is the evaluation at the end of the run.
         """
         self._newest = (version, env_step, np.array(weights))
-        if test:
-            self._to_test = (*self._newest, last)
         if time.monotonic() - self._saved_at > SAVE_SECONDS:
             self._save()
         return float(np.mean(list(self._returns.values()))) if self._returns else float("nan")
@@ -95,10 +90,13 @@ class ParameterServer:
             self._gaps.append(max(0, self._newest[1] - env_step))
         return None if known == self._newest[0] else self._newest
 
-    def to_test(self, known: tuple[int, bool] | None):
-        """`(version, env step, weights, last)` that wait for an evaluation; None for none new."""
-        task = self._to_test
-        return None if task is None or (task[0], task[3]) == known else task
+    def test(self, one: Examination) -> None:
+        """Has the tester evaluate these weights, after those that wait already."""
+        self._to_test.add(one._replace(weights=np.array(one.weights)))
+
+    def to_test(self, done: tuple[int, bool, str] | None) -> Examination | None:
+        """What the tester is to evaluate next, `done` being its last; None for none."""
+        return self._to_test.next(done)
 
     def status(self) -> dict[str, Any]:
         """As `status`, with the staleness of the weights that collectors gave back.

@@ -55,12 +55,16 @@ def save(
         replay.save(partial / "replay")
         for file in partial.rglob("*"):
             _flush_to_disk(file)
-        _forget(final)
+        forgotten = folder / "forgotten"
+        shutil.rmtree(forgotten, ignore_errors=True)
+        if final.exists():  # of the same step: it goes when the new one is there
+            final.rename(forgotten)
         partial.rename(final)
         _flush_to_disk(folder)
+        shutil.rmtree(forgotten, ignore_errors=True)
         for old in steps(folder)[:-KEPT]:
             _forget(folder / f"{old:09d}")
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, IndexError) as error:  # the last is Reverb's for a full disk
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise StorageError(
             f"no checkpoint could be written to {folder} at gradient step {step} ({reason})"

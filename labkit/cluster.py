@@ -18,7 +18,13 @@ from pathlib import Path
 
 from labkit.config import ParameterError, refuse
 from labkit.errors import PATIENCE_SECONDS, StalledError
-from labkit.ray_internals import no_messages, on_loopback, patience, require_token
+from labkit.ray_internals import (
+    forget_token,
+    no_messages,
+    on_loopback,
+    patience,
+    require_token,
+)
 from labkit.runtime import quiet
 
 OBJECT_STORE_BYTES = 200_000_000  # weights of some 0.3 MB pass through it
@@ -138,6 +144,7 @@ def _connect(address: str) -> None:
         except (OSError, ValueError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise refuse("address", address, f"{allowed} ({reason})") from None
+    forget_token()
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:

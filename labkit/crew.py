@@ -28,6 +28,8 @@ class Part:
     heard_at: float = attrs.field(factory=time.monotonic)
     status: dict[str, Any] = attrs.field(factory=dict)
     cpu_before: float = 0.0  # seconds of earlier lives
+    spare: bool = False  # whether the run can do without it while another spare one answers
+    missed: bool = False  # that was said
 
     @property
     def cpu_seconds(self) -> float:
@@ -58,7 +60,13 @@ class Crew:
         self.names = f"labkit {uuid.uuid4().hex[:8]} "  # of this run's actors begin so
 
     def hire(
-        self, name: str, kind: type, *arguments: Any, work: str = "run", **options: Any
+        self,
+        name: str,
+        kind: type,
+        *arguments: Any,
+        work: str = "run",
+        spare: bool = False,
+        **options: Any,
     ) -> Any:
         """Makes an actor and sets it to work; Ray starts it anew when it dies.
 
@@ -67,6 +75,7 @@ class Crew:
             kind: the class.
             arguments: of the class.
             work: the method that never returns; empty for none.
+            spare: whether its silence is only said, as long as another spare part answers.
             options: of the actor, such as `num_cpus`.
 
         Returns:
@@ -76,7 +85,7 @@ class Crew:
         known = {"name": self.names + name, "namespace": NAMESPACE}
         actor: Any = ray.remote(kind).options(max_concurrency=4, **known, **again, **options)
         handle = actor.remote(*arguments)
-        part = self.parts[name] = Part(name, handle)
+        part = self.parts[name] = Part(name, handle, spare=spare)
         if work:
             part.work = getattr(handle, work).remote()
         return handle
@@ -102,15 +111,27 @@ class Crew:
             answer = result(part, ref)
             if ref == part.asked and (restart := self._heard(part, answer)):
                 yield restart
-        for part in self.parts.values():
-            limit = self.patience if part.status else PATIENCE_SECONDS
-            if time.monotonic() - part.heard_at > limit:
-                raise StalledError(_silence(part, limit))
+        self._judge_silence()
+
+    def _judge_silence(self) -> None:
+        now = time.monotonic()
+        limits = {
+            name: self.patience if part.status else PATIENCE_SECONDS
+            for name, part in self.parts.items()
+        }
+        silent = [part for part in self.parts.values() if now - part.heard_at > limits[part.name]]
+        others = any(part.spare and part not in silent for part in self.parts.values())
+        for part in silent:
+            if not (part.spare and others):
+                raise StalledError(_silence(part, limits[part.name]))
+            if not part.missed:
+                print(f"{_silence(part, limits[part.name])}; the run goes on without it")
+                part.missed = True
 
     def _heard(self, part: Part, answer: dict[str, Any]) -> Restart | None:
         now = time.monotonic()
         before, waited = part.status, now - part.heard_at
-        part.status, part.heard_at, part.asked = answer, now, None
+        part.status, part.heard_at, part.asked, part.missed = answer, now, None, False
         if not before or before["process"] == answer["process"]:
             return None
         part.cpu_before += before["cpu_seconds"]
@@ -156,10 +177,7 @@ def _last_line(error: Exception) -> str:
 
 
 def _silence(part: Part, limit: float) -> str:
-    if part.status:
-        return f"{part.name} has not answered for {limit:g} s"
+    said = "has not answered for" if part.status else "was not started within"
     free = ray.available_resources().get("CPU", 0)
-    return (
-        f"{part.name} was not started within {PATIENCE_SECONDS} s; Ray has "
-        f"{ray.cluster_resources().get('CPU', 0):g} CPUs, {free:g} of them free"
-    )
+    total = ray.cluster_resources().get("CPU", 0)
+    return f"{part.name} {said} {limit:g} s; Ray has {total:g} CPUs, {free:g} of them free"

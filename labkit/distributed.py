@@ -113,7 +113,8 @@ class Driver:
         for number in range(collectors):
             share = (config.initial_collect_steps, collectors)
             name = f"rollout worker {number}"
-            hire(name, RolloutWorker, number, *common, server, names, *share, **anywhere)
+            worker = (number, *common, server, names, *share)
+            hire(name, RolloutWorker, *worker, spare=True, **anywhere)
         hire("tester", Tester, *common, names, **anywhere)
 
     def __enter__(self) -> "Driver":
@@ -165,7 +166,8 @@ class Driver:
         name, before, after = restart.part.name, restart.before, restart.after
         lost = {"env_steps_lost": 0, "gradient_steps_lost": 0}
         if name.startswith("rollout worker"):
-            lost["env_steps_lost"] = UNCONFIRMED  # at most: rows that were on their way
+            # At most: rows on their way, and those that waited for the rest of their window.
+            lost["env_steps_lost"] = 2 * UNCONFIRMED - 1 + self.config.n_step - 1
         elif name == "replay":
             lost["env_steps_lost"] = before.get("inserts", 0) - after.get("inserts", 0)
             # Its snapshot belongs to the learner's last checkpoint: both go on from there.

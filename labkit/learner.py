@@ -100,9 +100,10 @@ class Learner:
         try:
             yield
         except (StopIteration, tf.errors.OutOfRangeError, tf.errors.DeadlineExceededError):
+            seconds = getattr(self.parts.replay, "patience", rows.SAMPLE_TIMEOUT_SECONDS)
             raise StalledError(
                 f"the replay table gave no batch of {self.config.batch_size} transitions within "
-                f"{rows.SAMPLE_TIMEOUT_SECONDS} s: is its server still running?"
+                f"{seconds} s: is its server still running?"
             ) from None
 
     def took(self, count: int, losses: np.ndarray, env_step: int, collect_return: float) -> None:

@@ -110,11 +110,13 @@ class Loop:
 
     def wait_for(self, pending: Future) -> Any:
         """The result, or the named error when the replay table will never give a batch."""
-        begin = time.monotonic()
+        begin, seen = time.monotonic(), -1
         while True:
             try:
                 return pending.result(timeout=rows.SAMPLE_TIMEOUT_SECONDS / 10)
             except TimeoutError:
+                if (begun := int(self.learner.begun)) != seen:  # slow steps are no stall
+                    begin, seen = time.monotonic(), begun
                 self.parts.replay.check(time.monotonic() - begin)
 
     def evaluate(self, stop: StopRequest, final: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What labkit sets inside Ray, where Ray has no switch for it: each undone after use but the token.
+"""What labkit sets inside Ray, where Ray has no switch for it, and undoes after use.
 
 These are Ray's private names: another version may lack them, and the pin is exact for that.
 """
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from labkit.errors import PATIENCE_SECONDS
 
 TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+OURS: dict[str, str] = {}  # what `require_token` put into the environment
 
 
 def require_token() -> None:
@@ -20,12 +21,26 @@ def require_token() -> None:
     A token that the environment names is used; else one is made, known to this process and its
     children alone.
     """
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ["RAY_AUTH_MODE"] = OURS["RAY_AUTH_MODE"] = "token"
     if not any(name in os.environ for name in TOKEN_VARIABLES):
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        os.environ["RAY_AUTH_TOKEN"] = OURS["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    _read_again()
+
+
+def forget_token() -> None:
+    """Undoes `require_token`: another cluster has its own token, and Ray prefers ours."""
+    for name, value in OURS.items():
+        if os.environ.get(name) == value:
+            del os.environ[name]
+    OURS.clear()
+    _read_again()
+
+
+def _read_again() -> None:
+    """Has Ray read the environment again, as it did when it was imported."""
     from ray import _raylet
 
-    # Ray reads all of this when it is imported, which may have been before.
     _raylet.Config.initialize("")  # type: ignore[attr-defined]  # its stubs lack both
     _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
 

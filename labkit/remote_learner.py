@@ -8,20 +8,19 @@ from typing import Any
 
 import ray
 
-from labkit import checkpoint, environments, learn, runs, runtime
+from labkit import checkpoint, environments, runs, runtime
 from labkit.actors import colleague, status
 from labkit.agent import create_agent
 from labkit.config import SACConfig
-from labkit.errors import StalledError
+from labkit.errors import PATIENCE_SECONDS, StalledError
 from labkit.evaluation import Evaluation
+from labkit.examinations import Examination, Examiner
 from labkit.learner import Learner
 from labkit.parts import Parts
 from labkit.remote_replay import RemoteReplay, limits
 from labkit.rows import SAMPLE_TIMEOUT_SECONDS
 
 PUSH_STEPS = 50  # gradient steps after which newer weights go out, at the latest
-
-PUSH_AGAIN_SECONDS = 30.0
 
 
 class RemoteLearner:
@@ -46,8 +45,7 @@ class RemoteLearner:
         self._config, self._source = config, make_env or config.env_name
         self._run_path, self._address, self._names = run_path, address, names
         self._stop = threading.Event()
-        self._arrived: list[tuple[int, int, bool, Evaluation]] = []
-        self._evaluated: set[tuple[int, bool]] = set()
+        self._examiner = Examiner(self._send, set())
         self._learner: Learner | None = None
         self._phase, self._last_return = "getting ready", "not yet"
         self._pushed: Any = None
@@ -58,7 +56,8 @@ class RemoteLearner:
         Raises:
             RunError: one of `errors`.
         """
-        self._replay = RemoteReplay(self._names, self._address)
+        patience = PATIENCE_SECONDS + int(self._config.environment_timeout)
+        self._replay = RemoteReplay(self._names, self._address, patience + SAMPLE_TIMEOUT_SECONDS)
         self._parameters = colleague(self._names, "parameter server")
         learner = self._learner = self._prepare()
         total = self._config.num_iterations
@@ -101,13 +100,13 @@ class RemoteLearner:
         if saved := checkpoint.latest(learner.folder):
             state = learner.restore(saved)
             self._last_return = state["last_return"]
-            self._evaluated = {(step, last) for step, last in state["evaluated"]}
+            self._examiner.evaluated = {(step, last) for step, last in state["evaluated"]}
         return learner
 
     def _owes_evaluation(self, step: int) -> bool:
         """Whether the evaluation that was last due is missing: of the start, or lost on its way."""
         interval = self._config.eval_interval or self._config.num_iterations
-        return step - step % interval not in {done for done, _ in self._evaluated}
+        return step - step % interval not in {done for done, _ in self._examiner.evaluated}
 
     def _filled(self) -> bool:
         """Waits for the first transitions; False when it was asked to stop before."""
@@ -119,10 +118,10 @@ class RemoteLearner:
                 return True
             if size != seen:
                 seen, since = size, time.monotonic()
-            elif time.monotonic() - since > SAMPLE_TIMEOUT_SECONDS:
+            elif time.monotonic() - since > self._replay.patience:
                 raise StalledError(
                     f"the replay table holds {size} of the {first} transitions that training "
-                    f"begins with, and none came for {SAMPLE_TIMEOUT_SECONDS} s"
+                    f"begins with, and none came for {self._replay.patience} s"
                 )
             time.sleep(0.1)
         return False
@@ -135,7 +134,7 @@ class RemoteLearner:
         test = learner.due(config.eval_interval) and learner.step < config.num_iterations
         if learner.due(PUSH_STEPS) or test:
             self._push(test)
-        self._log_arrived(learner)
+        self._log_evaluations(learner)
         if learner.checkpoint_due():
             learner.save(self._state())
 
@@ -144,9 +143,13 @@ class RemoteLearner:
         learner = self._learner
         assert learner is not None
         self._collect_return()
-        env_step = self._replay.counters().inserts
-        weights = learn.flat_weights(learner.parts.agent).numpy()
-        self._pushed = self._parameters.push.remote(learner.step, env_step, weights, test, last)
+        newest = (learner.step, self._replay.counters().inserts, learner.flat_weights())
+        self._pushed = self._parameters.push.remote(*newest)
+        if test:
+            self._examiner.ask(*newest, last)
+
+    def _send(self, one: Examination) -> None:
+        self._parameters.test.remote(one)
 
     def _collect_return(self) -> float:
         """The collectors' mean return, as the last push was answered."""
@@ -154,27 +157,20 @@ class RemoteLearner:
 
     def _evaluate_at_end(self, learner: Learner) -> None:
         self._phase = "evaluation"
-        pushed = -PUSH_AGAIN_SECONDS
-        while (learner.step, True) not in self._evaluated and not self._stop.is_set():
-            if time.monotonic() - pushed >= PUSH_AGAIN_SECONDS:
-                self._push(test=True, last=True)  # again: a parameter server that died forgot it
-                pushed = time.monotonic()
-            self._log_arrived(learner)
+        if (learner.step, True) not in self._examiner.evaluated:
+            self._push(test=True, last=True)
+        while (learner.step, True) not in self._examiner.evaluated and not self._stop.is_set():
+            self._log_evaluations(learner)
             time.sleep(0.05)
 
-    def add_evaluation(
-        self, version: int, env_step: int, last: bool, evaluation: Evaluation
-    ) -> None:
+    def add_evaluation(self, key: tuple, env_step: int, evaluation: Evaluation) -> None:
         """Takes what the tester found; it is logged between two calls of gradient steps."""
-        self._arrived.append((version, env_step, last, evaluation))
+        self._examiner.answer(key, env_step, evaluation)
 
-    def _log_arrived(self, learner: Learner) -> None:
-        while self._arrived:
-            version, env_step, last, evaluation = self._arrived.pop(0)
-            if (version, last) in self._evaluated:
-                continue  # a tester that was started anew repeats its last
+    def _log_evaluations(self, learner: Learner) -> None:
+        self._examiner.ask_again()
+        for version, env_step, evaluation in self._examiner.news():
             learner.recorder.log_evaluation(version, env_step, evaluation)
-            self._evaluated.add((version, last))
             self._last_return = f"{evaluation.mean_return:+.2f}"
 
     def _state(self) -> dict[str, Any]:
@@ -182,7 +178,7 @@ class RemoteLearner:
         return {
             "env_steps": self._replay.counters().inserts,
             "last_return": self._last_return,
-            "evaluated": sorted(self._evaluated),
+            "evaluated": sorted(self._examiner.evaluated),
         }
 
     def stop(self) -> None:

@@ -1,17 +1,20 @@
 """The replay table of a distributed run: the actor that hosts it, and what the learner sees."""
 
 import threading
+import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import ray
 import reverb
 import tensorflow as tf
+from ray.exceptions import RayTaskError
 
 from labkit import checkpoint, stalls
 from labkit.actors import colleague, status
 from labkit.config import SACConfig
-from labkit.errors import PATIENCE_SECONDS, storage
+from labkit.errors import PATIENCE_SECONDS, StalledError, storage
 from labkit.replay import ReverbReplay
 from labkit.rows import Layout
 from labkit.streams import counters, open_dataset
@@ -21,7 +24,7 @@ def limits(config: SACConfig) -> tuple[float, int, float]:
     """What the rate limiter holds: samples per insert, rows before the first sample, buffer.
 
     The buffer, in samples, is what either side may be ahead: more than a call of gradient steps
-    with what is fetched ahead takes, so that learner and collectors never wait for each other.
+    with what is fetched ahead takes, so that neither can block the other; the faster still waits.
     """
     per_insert = config.batch_size / config.collect_steps_per_iteration
     first = min(config.initial_collect_steps, config.replay_buffer_capacity)
@@ -46,6 +49,7 @@ class Replay:
         self._port, self._limited = port, limited
         self._table: Any = None
         self._ready = threading.Event()
+        self._life = uuid.uuid4().hex
 
     def run(self) -> None:
         """Serves until the process is ended."""
@@ -64,15 +68,24 @@ class Replay:
         self._ready.set()
         threading.Event().wait()
 
-    def save(self, target: str) -> None:
-        """Writes a snapshot to the new directory `target`, when the server is there.
+    def life(self) -> str:
+        """Differs from one start of this actor to the next."""
+        return self._life
+
+    def save(self, target: str, life: str) -> bool:
+        """Writes a snapshot to the new directory `target`; False: this is not that life any more.
+
+        Ray repeats a call when the actor dies, and its next life holds an older table.
 
         Raises:
             StorageError: it could not be written.
         """
         self._ready.wait(PATIENCE_SECONDS)
+        if life != self._life:
+            return False
         with storage(Path(target)):
             self._table.save(Path(target))
+        return True
 
     def status(self) -> dict[str, Any]:
         """As `status`, with the table's counters, once it serves."""
@@ -88,19 +101,32 @@ class RemoteReplay:
     Args:
         names: what the names of this run's actors begin with.
         address: the server's.
+        patience: seconds without a sample until `dataset` ends.
     """
 
-    def __init__(self, names: str, address: str):
+    def __init__(self, names: str, address: str, patience: int):
         self._replay, self._address = colleague(names, "replay"), address
-        self._client = reverb.Client(address)
+        self._client, self.patience = reverb.Client(address), patience
+        self._life = ray.get(self._replay.life.remote())
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
         """See `streams.open_dataset`."""
-        return open_dataset(self._address, batch_size)
+        return open_dataset(self._address, batch_size, self.patience)
 
     def save(self, target: Path) -> None:
-        """Has the server write a snapshot."""
-        ray.get(self._replay.save.remote(str(target)))
+        """Has the server write a snapshot.
+
+        Raises:
+            StorageError: it could not be written.
+            StalledError: the replay actor died; its table does not belong to the learner's weights.
+        """
+        try:
+            same = ray.get(self._replay.save.remote(str(target), self._life))
+        except RayTaskError as error:
+            raise error.cause from None
+        if not same:
+            time.sleep(PATIENCE_SECONDS)  # the driver is about to end this process
+            raise StalledError("the replay actor began anew during a checkpoint")
 
     def counters(self) -> stalls.Limiter:
         """Inserts and samples so far.

@@ -4,6 +4,7 @@
 watched by the driver, which has one.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,8 @@ SEEDS_APART = 10_000_019  # from one collector to the next
 
 def actor_policy(config: SACConfig, env, seed: int | None, greedy_share: float = 0.0):
     """The NumPy policy for an environment; its weights come from the parameter server."""
+    with contextlib.suppress(RuntimeError):  # else it would take memory from the learner's GPUs
+        tf.config.set_visible_devices([], "GPU")
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     return ActorPolicy(create_agent(config, env, strategy), seed, greedy_share)
 
@@ -69,7 +72,7 @@ class RolloutWorker:
         self._run_path, self._address, self._names = run_path, address, names
         self._random_steps, self._collectors = random_steps, collectors
         self._version: int | None = None
-        self._made_at = 0
+        self._made_at, self._random = 0, True
         self._collector: Any = None
 
     def run(self) -> None:
@@ -90,13 +93,18 @@ class RolloutWorker:
         at_random: Policy = random_policy(env.action_spec(), seed + NOISE_SEED)
         while True:
             left = self._random_steps - inserts
-            self._collector.policy = at_random if left > 0 else self._policy
-            share = -(-left // self._collectors) if left > 0 else PULL_STEPS
+            if self._random and left <= 0:
+                # Nothing was older than these weights while nobody acted by any.
+                self._made_at = max(self._made_at, self._random_steps)
+            self._random = left > 0
+            self._collector.policy = at_random if self._random else self._policy
+            share = -(-left // self._collectors) if self._random else PULL_STEPS
             self._collector.run(min(PULL_STEPS, share))
             self._pull()
-            if left > 0:
+            if self._random:
                 self._flush()
-                inserts = counters(self._client).inserts
+            # Looked at again and again: a table that begins anew is filled at random again.
+            inserts = counters(self._client).inserts
 
     def _write(self, *transition) -> None:
         self._outlive(lambda: self._writer.write(*transition))
@@ -109,6 +117,7 @@ class RolloutWorker:
             action()
         except ServerGoneError:
             counters(self._client)  # waits for it; the last rows, not confirmed, are lost
+            self._writer.drop()
             self._writer = RowWriter(self._address)
         except StalledError:
             pass  # nobody samples: whether that may be is the driver's to judge
@@ -119,9 +128,8 @@ class RolloutWorker:
 
     def _pull(self) -> None:
         mean_return = self._collector.mean_return()
-        asked = self._parameters.pull.remote(
-            self._version, self._made_at, self._number, mean_return
-        )
+        in_use = None if self._random else self._version
+        asked = self._parameters.pull.remote(in_use, self._made_at, self._number, mean_return)
         if (newest := ray.get(asked)) is not None:
             self._version, self._made_at, weights = newest
             self._policy.set_weights(weights)
@@ -149,23 +157,22 @@ class Tester:
 
     def run(self) -> None:
         """Evaluates until the process is ended."""
-        config, known = self._config, None
+        config, done = self._config, None
         parameters = colleague(self._names, "parameter server")
         learner = colleague(self._names, "learner")
         env = watched(config, environments.make(self._source, seed=config.seed), self._run_path)
         policy = actor_policy(config, env, None)
         while True:
-            task = ray.get(parameters.to_test.remote(known))
-            if task is None:
+            one = ray.get(parameters.to_test.remote(done))
+            if one is None:
                 time.sleep(0.2)
                 continue
-            version, env_step, weights, last = task
-            policy.set_weights(weights)
-            episodes = config.num_eval_episodes if last else config.interim_eval_episodes
-            seed = config.seed + (2 if last else 1) * EVAL_SEED
+            policy.set_weights(one.weights)
+            episodes = config.num_eval_episodes if one.last else config.interim_eval_episodes
+            seed = config.seed + (2 if one.last else 1) * EVAL_SEED
             result = evaluate(env, policy, episodes, seed, self._count)
-            ray.get(learner.add_evaluation.remote(version, env_step, last, result))
-            known = (version, last)
+            ray.get(learner.add_evaluation.remote(one.key, one.env_step, result))
+            done = one.key
 
     def _count(self, done: int) -> None:
         self._episodes = done

@@ -15,18 +15,21 @@ ANSWER_SECONDS = 5  # a server of this host answers in a thousandth of it
 UNCONFIRMED = 16  # transitions on their way before the writer waits; Reverb warns at 50
 
 
-def open_dataset(address: str, batch_size: int) -> tf.data.Dataset:
+def open_dataset(
+    address: str, batch_size: int, seconds: int = SAMPLE_TIMEOUT_SECONDS
+) -> tf.data.Dataset:
     """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end.
 
     Batching comes before dropping Reverb's sample info: a `map` over single items would cost
-    five times as much. Two batches are fetched ahead, so that sampling overlaps training.
+    five times as much. Two batches are fetched ahead, so that sampling overlaps training. After
+    `seconds` without a sample the stream ends.
     """
     samples = reverb.TrajectoryDataset.from_table_signature(
         address,
         TABLE,
         max_in_flight_samples_per_worker=2 * batch_size,
         num_workers_per_iterator=1,
-        rate_limiter_timeout_ms=SAMPLE_TIMEOUT_SECONDS * 1000,
+        rate_limiter_timeout_ms=seconds * 1000,
         get_signature_timeout_secs=SAMPLE_TIMEOUT_SECONDS,
     )
     batches = samples.batch(batch_size, drop_remainder=True)
@@ -108,6 +111,11 @@ class RowWriter:
                 f"the Reverb server at {self.address} answers, but its table neither took nor gave "
                 f"anything for {SAMPLE_TIMEOUT_SECONDS} s"
             )
+
+    def drop(self) -> None:
+        """Ends it without a flush, and waits for nobody: `close`, and its own end, would."""
+        with contextlib.suppress(reverb.ReverbError):
+            self._writer.close()
 
     def close(self) -> None:
         """Flushes first: Reverb's own `close` drops what is on its way."""

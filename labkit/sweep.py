@@ -35,6 +35,7 @@ def run_all(notebook: Path, jobs: Sequence[Job], workers: int) -> list[Job]:
         The jobs that are still not finished: they failed, or were stopped.
     """
     waiting = [job for job in jobs if not job.finished()]
+    workers = max(1, min(workers, len(waiting)))  # who is there shares all cores
     running: list[Job] = []
     total = sum(job.config.num_iterations for job in jobs)
     done = sum(job.config.num_iterations for job in jobs if job not in waiting)

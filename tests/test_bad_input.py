@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import Future
 
 import gym
 import numpy as np
@@ -20,6 +21,7 @@ from labkit import checkpoint, opening, rows, runs, streams, training
 from labkit.config import ParameterError, SACConfig
 from labkit.errors import BrokenEnvironmentError, RunError, StalledError, StorageError
 from labkit.evaluation import Evaluation
+from labkit.loop import Loop
 
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 
@@ -320,3 +322,24 @@ def test_fuzzed_parameters_are_taken_or_refused_in_one_line(parameters):
 
 def test_the_table_is_long_enough():
     assert len(PARAMETERS) + len(FILES) + len(ENVIRONMENTS) + len(STORAGE) >= 40
+
+
+def test_slow_gradient_steps_are_no_stall(monkeypatch):
+    """A call that takes longer than the time limit, but goes on, is waited for."""
+    monkeypatch.setattr(rows, "SAMPLE_TIMEOUT_SECONDS", 0.5)
+    pending, waited = Future(), []
+
+    class Running:
+        """A training whose gradient steps go on, one between two looks."""
+
+        begun = property(lambda self: len(waited))
+
+        def check(self, seconds):
+            waited.append(seconds)
+            if len(waited) == 5:
+                pending.set_result("done")
+
+    running = Running()
+    running.learner = running.parts = running.replay = running
+    assert Loop.wait_for(running, pending) == "done"
+    assert max(waited) < 0.05

@@ -110,6 +110,35 @@ def test_a_folder_that_vanished_is_named_and_says_what_is_safe(table, tmp_path):
         checkpoint.save(folder, 3, [], {}, table)
 
 
+def test_reverb_s_word_for_a_full_disk_is_named(tmp_path):
+    class Full:
+        def save(self, target):
+            # TensorFlow calls ENOSPC a resource that is exhausted, and Reverb makes this of it.
+            raise IndexError("No space left on device")
+
+    with pytest.raises(StorageError, match=r"gradient step 1 \(No space left on device\)"):
+        checkpoint.save(tmp_path / "checkpoints", 1, [], {}, Full())
+
+
+def test_the_same_step_again_leaves_the_old_one_until_the_new_one_is_there(
+    tmp_path, monkeypatch, request
+):
+    table = replay.ReverbReplay(LAYOUT, 100, tmp_path / "reverb")
+    request.addfinalizer(table.close)
+    folder, deleted = tmp_path / "checkpoints", []
+
+    def rmtree(path, **options):
+        if Path(path).name == "forgotten" and Path(path).exists():
+            deleted.append(checkpoint.load(checkpoint.latest(folder))[1]["note"])
+        real(path, **options)
+
+    real = shutil.rmtree
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", rmtree)
+    for note in ("first", "second"):
+        checkpoint.save(folder, 7, [], {"note": note}, table)
+    assert deleted == ["second"]
+
+
 def test_other_networks_are_refused(tmp_path):
     variable = tf.Variable([1.0, 2.0])
     with pytest.raises(ParameterError, match="other shapes"):

@@ -9,8 +9,10 @@ import pytest
 from ray_help import LOOPBACK, PARTS, Line, actor_pids, descendants, listening
 
 import labkit
-from labkit import actors, cluster, config, opening, remote_replay
+from labkit import actors, cluster, config, examinations, opening, ray_internals, remote_replay
 from labkit.errors import StalledError
+from labkit.evaluation import Evaluation
+from labkit.examinations import Examination, Examiner
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_the_parameter_server(tmp_path, monkeypatch):
     monkeypatch.setattr(actors, "SAVE_SECONDS", -1)
     server = actors.ParameterServer(tmp_path / "weights.npz")
     assert server.pull(None, 0, 0, float("nan")) is None
-    assert np.isnan(server.push(10, 1_010, np.ones(3, np.float32), test=True))
+    assert np.isnan(server.push(10, 1_010, np.ones(3, np.float32)))
     version, env_step, weights = server.pull(None, 0, collector=0, mean_return=2.0)
     assert (version, env_step) == (10, 1_010)
     np.testing.assert_array_equal(weights, [1, 1, 1])
@@ -56,11 +58,70 @@ def test_the_parameter_server(tmp_path, monkeypatch):
     assert server.pull(10, 1_010, 0, 2.0)[0] == 60
     told = server.status()
     assert (told["staleness_median"], told["staleness_max"], told["pulls"]) == (30, 60, 2)
-    # What waits for the tester stays as it was when it was marked.
-    assert server.to_test(None)[0] == 10
-    assert server.to_test((10, False)) is None
     again = actors.ParameterServer(tmp_path / "weights.npz")
     assert again.pull(None, 0, 0, float("nan"))[:2] == (60, 1_070)
+
+
+def asked(version, last=False, life="a"):
+    return Examination(version, 1_000 + version, np.full(3, version, np.float32), last, life)
+
+
+def test_what_waits_for_the_tester(tmp_path):
+    """The oldest first, each until it is done, and none of a learner that has died."""
+    server = actors.ParameterServer(tmp_path / "weights.npz")
+    assert server.to_test(None) is None
+    for one in (asked(10), asked(20), asked(10), asked(20, last=True)):
+        server.test(one)
+    assert server.to_test(None).key == (10, False, "a")
+    assert server.to_test(None).key == (10, False, "a"), "for a tester that was started anew"
+    assert server.to_test((10, False, "a")).key == (20, False, "a")
+    assert server.to_test((20, False, "a")).key == (20, True, "a")
+    assert server.to_test((20, True, "a")) is None
+    server.test(asked(20))
+    server.test(asked(10, life="b"))
+    assert server.to_test((20, True, "a")).key == (10, False, "b")
+    assert server.to_test((10, False, "b")) is None
+
+
+def test_evaluations_are_asked_for_until_they_are_answered_and_count_once(monkeypatch):
+    sent, result = [], Evaluation((1.0,), (2.0,), (3.0,))
+    examiner = Examiner(lambda one: sent.append(one.key), {(0, False)})
+    examiner.ask(10, 1_010, np.ones(3, np.float32))
+    examiner.ask_again()
+    (key,) = sent
+    monkeypatch.setattr(examinations, "AGAIN_SECONDS", -1)
+    examiner.ask_again()
+    assert sent == [key, key]
+    before = (10, False, "an earlier life")
+    for answered in (before, key, key):
+        examiner.answer(answered, 1_010, result)
+    assert examiner.news() == [(10, 1_010, result)]
+    assert examiner.news() == []
+    assert examiner.evaluated == {(0, False), (10, False)}
+    examiner.ask_again()
+    assert len(sent) == 2
+
+
+def test_a_run_does_without_a_worker_as_long_as_another_answers(monkeypatch, capsys):
+    from labkit import crew
+
+    monkeypatch.setattr(crew.ray, "available_resources", lambda: {"CPU": 0.0})
+    monkeypatch.setattr(crew.ray, "cluster_resources", lambda: {"CPU": 8.0})
+    found = crew.Crew(patience=100)
+    for name, spare in (("learner", False), ("rollout worker 0", True), ("rollout worker 1", True)):
+        found.parts[name] = crew.Part(name, None, status={"process": 1}, spare=spare)
+    found.parts["rollout worker 1"].heard_at -= 101
+    found._judge_silence()
+    found._judge_silence()
+    line = "rollout worker 1 has not answered for 100 s; Ray has 8 CPUs, 0 of them free; the run"
+    assert capsys.readouterr().out == f"{line} goes on without it\n"
+    found.parts["rollout worker 0"].heard_at -= 101
+    with pytest.raises(StalledError, match="rollout worker 0 has not answered"):
+        found._judge_silence()
+    found.parts["rollout worker 0"].heard_at += 101
+    found.parts["learner"].heard_at -= 101
+    with pytest.raises(StalledError, match="learner has not answered"):
+        found._judge_silence()
 
 
 class Spy(threading.Thread):
@@ -119,6 +180,22 @@ def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
     assert not {pid: spy.seen.get(pid) for pid in alive}
     with pytest.raises(config.ParameterError, match="train_on_ray began"):
         labkit.train(small_config(env_name="Line", num_iterations=200), run=run, make_env=Line)
+
+
+def test_our_token_does_not_outlive_our_ray(monkeypatch):
+    for name in ("RAY_AUTH_MODE", *ray_internals.TOKEN_VARIABLES):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/a/user's")
+    ray_internals.require_token()
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    assert "RAY_AUTH_TOKEN" not in os.environ, "the user has one"
+    ray_internals.forget_token()
+    assert "RAY_AUTH_MODE" not in os.environ
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
+    ray_internals.require_token()
+    assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+    ray_internals.forget_token()
+    assert not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"} & set(os.environ)
 
 
 def test_a_ray_that_does_not_answer_is_said_and_ended(monkeypatch):

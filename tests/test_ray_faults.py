@@ -100,7 +100,7 @@ def fault(faults, part):
 
 def test_a_killed_worker_is_replaced(survived):
     _, faults = survived
-    assert fault(faults, "rollout worker 0")["env_steps_lost"] == UNCONFIRMED
+    assert fault(faults, "rollout worker 0")["env_steps_lost"] == 2 * UNCONFIRMED - 1
 
 
 def test_a_killed_tester_and_parameter_server_cost_nothing(survived):
