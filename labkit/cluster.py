@@ -45,9 +45,7 @@ def check_installed() -> None:
         ParameterError: one line that says what to install.
     """
     if importlib.util.find_spec("ray") is None:
-        raise ParameterError(
-            "Ray is not installed here: pip install 'labkit[ray]', or train without collectors"
-        )
+        raise ParameterError("Ray is not installed here: pip install '.[ray]' in labkit's folder")
 
 
 @contextlib.contextmanager

@@ -134,7 +134,10 @@ def ray() -> Finding:
     try:
         version = importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError:
-        return NOTE, "not installed; only notebook 04 needs it (pip install 'labkit[ray]')"
+        return (
+            NOTE,
+            "not installed; only notebook 04 needs it (pip install '.[ray]')",
+        )
     try:
         done = subprocess.run(
             [sys.executable, "-c", RAY_TASK],
