@@ -151,9 +151,11 @@ class Driver:
                 total = config.initial_collect_steps
                 bar.show("random collection", total, "env steps", min(inserts, total))
             case "training":
+                bar.reached("random collection", config.initial_collect_steps)
                 facts = {"env_steps": inserts, "last_return": learner["last_return"]}
                 bar.show("training", config.num_iterations, "it", learner["step"], **facts)
             case "evaluation":
+                bar.reached("training", learner["step"])
                 done = tester.get("episodes", 0)
                 bar.show("evaluation", config.num_eval_episodes, "episodes", done)
 

@@ -142,9 +142,8 @@ class Ticker:
         )
         rate = (self._bar.n - self._bar.initial) / max(seconds, 1e-9)
         count = f"{self._bar.n:,}".replace(",", " ")
-        return (
-            f"{self._bar.desc}: {count} {self._bar.unit} in {spent}, {rate:.3g} {self._bar.unit}/s"
-        )
+        pace = f"{rate:.3g}" if rate < 100 else f"{rate:,.0f}".replace(",", " ")
+        return f"{self._bar.desc}: {count} {self._bar.unit} in {spent}, {pace} {self._bar.unit}/s"
 
     def close(self) -> None:
         """Leaves the summary and forgets the bar."""
@@ -202,3 +201,9 @@ class Phases:
             self._label, self._done = label, 0
         self._ticker.advance(done - self._done, **facts)
         self._done = done
+
+    def reached(self, label: str, done: int) -> None:
+        """Shows how far a phase came that ended between two looks, if it is still shown."""
+        if label == self._label:
+            self._ticker.advance(done - self._done)
+            self._done = done

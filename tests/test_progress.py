@@ -42,3 +42,23 @@ def test_advance_is_cheap_and_counts(monkeypatch):
         for _ in range(100_000):
             ticker.advance()
     assert "100 000 it" in ticker.summary()
+
+
+def test_the_pace_is_a_plain_number(monkeypatch):
+    ticker = progress.Ticker("work", 10_000, "it", [])
+    ticker.advance(10_000)
+    for seconds, pace in ((5.0, "2 000 it/s"), (1_000.0, "10 it/s"), (9_000.0, "1.11 it/s")):
+        monkeypatch.setattr(progress.time, "monotonic", lambda s=seconds: ticker._started + s)
+        assert ticker.summary().endswith(f", {pace}")
+
+
+def test_a_phase_that_ended_between_two_looks_is_shown_whole(monkeypatch):
+    ended = []
+    monkeypatch.setattr(progress.Ticker, "close", lambda ticker: ended.append(ticker.summary()))
+    with progress.Phases() as bar:
+        bar.show("training", 100, "it", 90)
+        bar.reached("random collection", 7)
+        bar.reached("training", 100)
+        bar.show("evaluation", 5, "episodes", 0)
+    assert ended[0].startswith("training: 100 it in ")
+    assert ended[1].startswith("evaluation: 0 episodes in ")
