@@ -112,7 +112,7 @@ Mean {values.mean():+.2f}, worst seed {values.min():+.2f}, best {values.max():+.
 The first {spaced(study.RANDOM_STEPS)} env steps are random, each later one has one gradient step ({spaced(iterations)} of them). Steps to a return are env steps at \
 the first evaluation (five episodes, every 10 000 steps) with that mean. Wall times are those of runs that shared two cores with others.
 
-![Returns over env steps of {len(runs)} seeds, their interquartile mean, and what is published]({figure})
+![Returns over env steps: {seeds_of(runs)}, their interquartile mean, and what is published]({figure})
 """
 
 
@@ -158,7 +158,7 @@ these were parameters, with code that did what their values say.
 
 
 WHY = """
-Why they matter:
+Why each was chosen; whether it matters is what a row of the table says, where there is one:
 
 - **Reward scale and initial temperature** are one question. The Minitaur pays about 0.01 a step, while the entropy bonus at α = 1 is
   worth about 8 nats a step for eight actions: the return that the critic learns is then almost all entropy. A scale of 20 and log α = -4 put
@@ -187,14 +187,15 @@ def into_readme(text: str, found: Sequence[Finding]) -> str:
     for budget in budgets():
         if runs := of("defaults", found, budget):
             table = compare.scores(runs, budget - study.RANDOM_STEPS)
-            name = f"labkit, defaults, {len(runs)} seed{'s' * (len(runs) > 1)}"
+            name = f"labkit, defaults, {seeds_of(runs)}"
             score = middle(table["return"].to_numpy())
             distance, length = (
                 f"{table.distance.mean():.1f} m",
                 f"{table.length.mean():.0f} of 1000",
             )
             rows.append([name, spaced(budget), score, distance, length])
-            figure = f"curves-{budget}.png"
+            if len(runs) > 1:
+                figure = f"curves-{budget}.png"
     tutorial_steps, tutorial_return = plots.PUBLISHED_CURVE[-1]
     published = [
         ("TF-Agents' tutorial", spaced(tutorial_steps + study.RANDOM_STEPS), tutorial_return),
@@ -281,6 +282,11 @@ def middle(values: Sequence[float]) -> str:
     low, high = interval
     text = f"{intervals.interquartile_mean(values):+.2f}"
     return f"{text} (95 % interval {low:+.2f} to {high:+.2f}, {len(values)} seeds)"
+
+
+def seeds_of(runs: Sequence[Finding]) -> str:
+    """`1 seed`, `5 seeds`."""
+    return f"{len(runs)} seed{'s' * (len(runs) > 1)}"
 
 
 def spaced(number: int) -> str:
