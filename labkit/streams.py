@@ -15,21 +15,19 @@ ANSWER_SECONDS = 5  # a server of this host answers in a thousandth of it
 UNCONFIRMED = 16  # transitions on their way before the writer waits; Reverb warns at 50
 
 
-def open_dataset(
-    address: str, batch_size: int, seconds: int = SAMPLE_TIMEOUT_SECONDS
-) -> tf.data.Dataset:
+def open_dataset(address: str, batch_size: int, seconds: int | None = None) -> tf.data.Dataset:
     """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end.
 
     Batching comes before dropping Reverb's sample info: a `map` over single items would cost
     five times as much. Two batches are fetched ahead, so that sampling overlaps training. After
-    `seconds` without a sample the stream ends.
+    `seconds` without a sample, `SAMPLE_TIMEOUT_SECONDS` by default, the stream ends.
     """
     samples = reverb.TrajectoryDataset.from_table_signature(
         address,
         TABLE,
         max_in_flight_samples_per_worker=2 * batch_size,
         num_workers_per_iterator=1,
-        rate_limiter_timeout_ms=seconds * 1000,
+        rate_limiter_timeout_ms=1000 * (seconds or SAMPLE_TIMEOUT_SECONDS),
         get_signature_timeout_secs=SAMPLE_TIMEOUT_SECONDS,
     )
     batches = samples.batch(batch_size, drop_remainder=True)

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from ray_help import LOOPBACK, PARTS, Line, actor_pids, descendants, listening
+from ray_help import LOOPBACK, PARTS, Line, actor_pids, descendants, listening, wait_until
 
 import labkit
 from labkit import actors, cluster, config, examinations, opening, ray_internals, remote_replay
@@ -215,7 +215,8 @@ def test_a_ray_that_does_not_answer_is_said_and_ended(monkeypatch):
     ):
         pytest.fail("it is not there")
     assert any("raylet" in title for title in started[-1].values())
-    assert not set(descendants(os.getpid())) - before
+    # A process that is killed takes a moment to go.
+    wait_until(lambda: not set(descendants(os.getpid())) - before, 10, "end of all processes")
 
 
 def test_ray_without_a_token_is_turned_away(tmp_path):
