@@ -55,16 +55,16 @@ class Replay:
         """Serves until the process is ended."""
         per_insert, first, buffer = limits(self._config)
         limiter = reverb.rate_limiters.SampleToInsertRatio(per_insert, first, buffer)
-        table = ReverbReplay(
+        saved = checkpoint.latest(self._folder)
+        # Begun with the snapshot: others are waiting for this port, and would use an empty table.
+        self._table = ReverbReplay(
             self._layout,
             self._config.replay_buffer_capacity,
             self._folder / "reverb",
             limiter if self._limited else None,
             self._port,
+            None if saved is None else saved / "replay",
         )
-        if saved := checkpoint.latest(self._folder):
-            table.restore(saved / "replay")
-        self._table = table
         self._ready.set()
         threading.Event().wait()
 

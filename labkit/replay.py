@@ -79,6 +79,10 @@ class ReverbReplay:
         folder: where the server writes its snapshots; None is a temporary directory.
         limiter: see `packed_table`; a snapshot's overrides it.
         port: see `start_server`.
+        snapshot: what it begins with; None: nothing.
+
+    Raises:
+        ParameterError: the snapshot is not complete.
     """
 
     def __init__(
@@ -88,12 +92,15 @@ class ReverbReplay:
         folder: Path | None = None,
         limiter: reverb.rate_limiters.RateLimiter | None = None,
         port: int | None = None,
+        snapshot: Path | None = None,
     ):
         self.layout, self.capacity, self._folder = layout, capacity, folder
         self._limiter, self._port = limiter, port
-        self._start(None)
+        self._start(snapshot)
 
     def _start(self, snapshot: Path | None) -> None:
+        if snapshot is not None:
+            _check_complete(snapshot)
         table = packed_table(self.layout, self.capacity, self._limiter)
         self.server: reverb.Server | None = start_server(
             [table], self._folder, snapshot, self._port
@@ -147,8 +154,7 @@ class ReverbReplay:
         Raises:
             ParameterError: there is no complete snapshot.
         """
-        if not (snapshot / "DONE").exists():
-            raise ParameterError(f"{snapshot / 'DONE'} is missing: this checkpoint cannot be used")
+        _check_complete(snapshot)
         self.close()
         self._start(snapshot)
 
@@ -160,3 +166,8 @@ class ReverbReplay:
         self._writer.close()
         with quiet():
             server.stop()
+
+
+def _check_complete(snapshot: Path) -> None:
+    if not (snapshot / "DONE").exists():
+        raise ParameterError(f"{snapshot / 'DONE'} is missing: this checkpoint cannot be used")
