@@ -8,13 +8,11 @@ import contextlib
 import importlib.util
 import logging
 import os
-import shutil
 import signal
 import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 from labkit.config import ParameterError, refuse
 from labkit.errors import PATIENCE_SECONDS, StalledError
@@ -25,6 +23,7 @@ from labkit.ray_internals import (
     patience,
     require_token,
 )
+from labkit.reaper import reaper
 from labkit.runtime import quiet
 
 OBJECT_STORE_BYTES = 200_000_000  # weights of some 0.3 MB pass through it
@@ -72,13 +71,13 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     with contextlib.ExitStack() as stack:
         stack.enter_context(no_messages())
-        folder = tempfile.mkdtemp(prefix="labkit-ray-", dir="/tmp")  # sockets have short paths
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        stack.callback(_end_processes, folder)
+        if address is None:
+            folder = tempfile.mkdtemp(prefix="labkit-ray-", dir="/tmp")  # sockets: short paths
+            stack.enter_context(reaper(folder))
+            stack.enter_context(on_loopback())
         stack.callback(_stop)
         with quiet():
             if address is None:
-                stack.enter_context(on_loopback())
                 require_token()
                 _start(folder, cpus)
             else:
@@ -93,17 +92,6 @@ def _stop() -> None:
 
     with quiet():
         ray.shutdown()
-
-
-def _end_processes(folder: str) -> None:
-    """Ends what Ray leaves running when it could not be started, known by its folder.
-
-    `ray.shutdown` knows nothing of a node that never answered.
-    """
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if folder.encode() in entry.read_bytes():
-                os.kill(int(entry.parent.name), signal.SIGKILL)
 
 
 def _start(folder: str, cpus: int) -> None:
