@@ -3,10 +3,20 @@
 import sys
 import time
 
+import click
 import numpy as np
 import pytest
 
-from benchmarks import collection, contenders, floor, growth, lunarlander, report, throughput
+from benchmarks import (
+    collection,
+    contenders,
+    floor,
+    growth,
+    lunarlander,
+    ray_vs_local,
+    report,
+    throughput,
+)
 from benchmarks.contenders import Contender
 from benchmarks.stopwatch import Stopwatch
 from labkit import opening
@@ -195,3 +205,14 @@ def test_a_lander_is_solved_by_twenty_episodes_of_two_hundred(tmp_path, small_co
         run.log_evaluation(score, env_step=step, gradient_step=step, wall_seconds=1)
     assert lunarlander.solved_at(tmp_path) == (30, 210.0)
     assert len(lunarlander.draw([tmp_path]).axes[0].lines[0].get_xdata()) == 3
+
+
+def test_executors_are_compared_by_final_evaluations_after_as_many_steps(tmp_path, small_config):
+    run = opening.open_run(tmp_path, small_config())
+    for step, returns in ((10, [9.0] * 5), (10, [1.0, 3.0] * 10), (20, [5.0] * 20)):
+        score = Evaluation(tuple(returns), (1.0,) * len(returns), (0.0,) * len(returns))
+        run.log_evaluation(score, env_step=step, gradient_step=step, wall_seconds=60.0)
+    found = ray_vs_local.score(tmp_path, 10)
+    assert found == {"mean_return": 2.0, "deviation": 1.03, "minutes": 1.0}
+    with pytest.raises(click.ClickException, match="no final evaluation after 30"):
+        ray_vs_local.score(tmp_path, 30)
