@@ -189,7 +189,9 @@ def _draw_rates(axes: Axes, results: dict[str, Any]) -> None:
         right = (max(rates), place)  # beyond the last dot
         axes.annotate(f"{it['rate']:.0f}", right, (8, 0), textcoords="offset points", va="center")
     axes.invert_yaxis()
-    axes.set_xlabel("iterations per second: one env step and one gradient step of 256")
+    axes.set_xlabel(
+        "iterations per second (one env step, one gradient step of 256); dot: one repeat"
+    )
     axes.margins(x=0.12)
     axes.grid(axis="y", visible=False)
 

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import click
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 import labkit
 from labkit import figures, runtime
@@ -192,9 +191,8 @@ def _panel(axes, found: list[dict[str, Any]]) -> None:
         for case in some:
             each = [rate * case["batch_size"] for rate in case["each_steps_per_second"]]
             axes.plot([case["replicas"]] * len(each), each, ".", color=colour, alpha=0.4)
-    axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(n) for n in counts])
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(lambda rate, _: f"{rate:,.0f}".replace(",", " "))
     axes.set_xlabel("replicas")
     axes.set_ylim(bottom=0)
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
+from matplotlib.ticker import NullFormatter
 
 from labkit.buffer_bench import Measurement
 from labkit.figures import BLUE, GREEN, GREY, ORANGE, STYLE, NotebookFigure
@@ -132,8 +133,10 @@ def _bars(axes: Axes, buffer: Contents) -> None:
 def speeds(measurements: dict[str, Measurement]) -> Figure:
     """Inserts, samples, bytes and start-up of each buffer, a panel each, logarithmic.
 
+    Dots, not bars: where a logarithmic axis begins is arbitrary, and a bar's length with it.
+
     Returns:
-        The figure with four axes, a bar a buffer in each, the number beside it.
+        The figure with four axes, a dot a buffer in each, the number beside it.
     """
     panels = (
         ("inserts_per_second", "steps written per second", BLUE),
@@ -149,13 +152,14 @@ def speeds(measurements: dict[str, Measurement]) -> Figure:
             values = [getattr(measurements[name], field) for name in names]
             # A logarithmic axis has no place for a zero (memory, where it is not told).
             drawn = [max(value, 1e-6) for value in values]
-            axes.barh(names, drawn, color=color, height=0.6)
+            axes.plot(drawn, names, "o", color=color, markersize=8)
             axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_ylim(-0.6, len(names) - 0.4)
             axes.set_xlim(min(drawn) / 4, max(drawn) * 6)
             for row, value in enumerate(values):
-                axes.text(drawn[row] * 1.15, row, _short(value), va="center")
+                axes.text(drawn[row] * 1.3, row, _short(value), va="center")
             axes.set_title(label)
-            axes.grid(axis="y", visible=False)
         grid[0, 0].invert_yaxis()
     return figure
 

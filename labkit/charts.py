@@ -80,7 +80,7 @@ def limiter(
         figure = NotebookFigure(figsize=(8, 4.4), layout="constrained")
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1.2))
         times, values = balance(events, samples_per_insert).T
-        above.axhspan(*bounds, color="#e8f3ea", label="allowed")
+        above.axhspan(*bounds, facecolor="#c5e3cd", edgecolor=GREEN, label="allowed")
         above.step(times, values, where="post", color=BLUE, label="balance")
         above.set_ylabel(f"{samples_per_insert:g} × inserts − samples")
         above.set_ylim(top=bounds[1] * 1.15)

@@ -110,6 +110,29 @@ def common_budget(found: Sequence[Finding]) -> int:
     return int(max(shared))
 
 
+def comparable(found: Sequence[Finding], budget: int) -> tuple[list[Finding], list[str]]:
+    """The runs whose score after `budget` gradient steps is of as many episodes as any of them.
+
+    A run that ended there was scored over more episodes than one that went on; the mean of fewer
+    scatters more, so the two are not compared.
+
+    Returns:
+        Those runs; and for each that is left out one line that says why.
+    """
+    rows = [(run, run.scored(budget)) for run in found]
+    most = max((len(row.eval_returns) for _, row in rows if row is not None), default=0)
+    kept, left_out = [], []
+    for run, row in rows:
+        name = f"left out: {run.setting}, seed {run.config.seed}"
+        if row is None:
+            left_out.append(f"{name}: not evaluated after {budget} gradient steps")
+        elif len(row.eval_returns) < most:
+            left_out.append(f"{name}: {len(row.eval_returns)} episodes there, others have {most}")
+        else:
+            kept.append(run)
+    return kept, left_out
+
+
 def scores(found: Sequence[Finding], budget: int) -> pd.DataFrame:
     """How each run stood after `budget` gradient steps, the most episodes counting.
 
@@ -178,9 +201,11 @@ def seeds_to_tell_apart(table: pd.DataFrame) -> pd.DataFrame:
     Settings with one seed have no spread yet and are left out.
 
     Returns:
-        One row a pair: better, worse, difference (of their means), spread (standard deviation over
-        seeds, of both), seeds (the fewest with power 0.8 at level 0.05; None for over 1000).
+        One row a pair: better, worse, difference (of their means), spread (root mean square of
+        their standard deviations over seeds), p (of Welch's t-test, two-sided), seeds (the fewest
+        with power 0.8 at level 0.05; None for over 1000).
     """
+    values = {name: group["return"] for name, group in table.groupby("setting")}
     groups = table.groupby("setting")["return"].agg(["mean", "std", "count"])
     groups = groups[groups["count"] > 1].sort_values("mean", ascending=False)
     rows = []
@@ -192,10 +217,11 @@ def seeds_to_tell_apart(table: pd.DataFrame) -> pd.DataFrame:
                 "worse": worse,
                 "difference": difference,
                 "spread": float(np.hypot(*deviations) / np.sqrt(2)),
+                "p": intervals.welch(values[better], values[worse]),
                 "seeds": intervals.seeds_needed(difference, deviations),
             }
         )
-    columns = ["better", "worse", "difference", "spread", "seeds"]
+    columns = ["better", "worse", "difference", "spread", "p", "seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seeds": "Int64"})
 
 

@@ -85,13 +85,21 @@ def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
         axes.axvline(0, color=figures.GREY, linewidth=1)
         for row, (name, score) in enumerate(order.iterrows()):
             values = table["return"][table.setting == name]
-            axes.plot([score.low, score.high], [row, row], color=figures.BLUE, alpha=0.35, lw=7)
+            axes.plot(
+                [score.low, score.high],
+                [row, row],
+                color=figures.BLUE,
+                alpha=0.35,
+                linewidth=7,
+                solid_capstyle="butt",  # the bar ends where the interval does
+            )
             axes.plot(values, [row] * len(values), "o", color=figures.BLUE, alpha=0.7, mew=0)
             axes.plot(score.iqm, row, "|", color="black", markersize=16, mew=2)
         axes.set_yticks(range(len(order)), names)
         axes.set_ylim(len(order) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
-        axes.set_xlabel("return after training; dot: one seed, line: interquartile mean")
+        bar = ", bar: its 95 % interval" if order.low.notna().any() else ""
+        axes.set_xlabel(f"return after training; dot: one seed, line: interquartile mean{bar}")
         axes.set_title(title or "")
     return figure
 
@@ -108,13 +116,14 @@ def power_over_seeds(spread: float, differences: Sequence[float], most: int = 20
     with mpl.rc_context(figures.STYLE):
         figure = figures.NotebookFigure(figsize=(8, 3.6), layout="constrained")
         axes = figure.subplots()
-        axes.axhline(0.8, color=figures.GREY, linewidth=1, linestyle="--")
+        axes.axhline(0.8, color=figures.GREY, linewidth=1, linestyle="--", label="power 0.8")
         for color, difference in zip(COLORS, differences, strict=False):
             found = [intervals.power(difference, (spread, spread), n, 0.05) for n in counts]
-            axes.plot(counts, found, "o-", markersize=4, color=color, label=f"{difference:.3g}")
+            label = f"{difference:.3g} ({difference / spread:.2g} σ)"
+            axes.plot(counts, found, "o-", markersize=4, color=color, label=label)
         axes.set_ylim(0, 1.03)
         figures.label_axes(axes, "seeds of each setting", "probability to find it")
-        figure.legend(title="true difference", loc="outside right center")
+        figure.legend(title="true difference in return", loc="outside right center")
     return figure
 
 
@@ -139,7 +148,8 @@ def _curve(axes: Axes, table: pd.DataFrame, name: str, color: str) -> None:
         axes.fill_between(table.index, low, high, color=color, alpha=0.18, linewidth=0)
     label = _short(name)
     if rows.shape[1] > 1:
-        label += f": interquartile mean of {rows.shape[1]} seeds"
+        # Of fewer than four the interquartile mean leaves none out.
+        label += f": {'interquartile ' * (rows.shape[1] > 3)}mean of {rows.shape[1]} seeds"
         label += ", 95 % interval" if all(bounds) else ""
     axes.plot(table.index, _middle(rows), color=color, label=label)
 

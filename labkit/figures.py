@@ -51,17 +51,21 @@ def png_of(figure: Figure) -> bytes:
 def describe(figure: Figure) -> str:
     """What stands in for the picture where it cannot be seen: title, axes and legend of each panel.
 
-    For example `return over env steps: each episode, evaluation mean`.
+    For example `Figure. Returns. Shows return over env steps; drawn: each episode, mean.`
     """
-    panels = []
+    sentences = []
     for axes in figure.axes:
-        names = (axes.get_title(loc="left") or axes.get_title(), axes.get_ylabel())
-        what = ", ".join(name for name in names if name)
-        along = f" over {axes.get_xlabel()}" if what and axes.get_xlabel() else axes.get_xlabel()
+        title, x, y = (
+            axes.get_title(loc="left") or axes.get_title(),
+            axes.get_xlabel(),
+            axes.get_ylabel(),
+        )
         labels = dict.fromkeys(str(text) for text in axes.get_legend_handles_labels()[1])
-        parts = (what + along, ", ".join(labels))
-        panels.append(": ".join(part for part in parts if part))
-    return "Figure. " + "; ".join(dict.fromkeys(panel for panel in panels if panel))
+        shown = f"{y} over {x}" if x and y else x or y
+        parts = (shown and f"shows {shown}", labels and f"drawn: {', '.join(labels)}")
+        sentences += [title, "; ".join(part for part in parts if part)]
+    kept = dict.fromkeys(text[0].upper() + text[1:] for text in sentences if text)
+    return " ".join(f"{text}." for text in ("Figure", *kept))
 
 
 def label_axes(axes: Axes, x: str, y: str, title: str | None = None) -> None:

@@ -68,6 +68,18 @@ def probability_of_improvement(ours: Sequence[float], theirs: Sequence[float]) -
     return float(np.mean((difference > 0) + 0.5 * (difference == 0)))
 
 
+def welch(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The p-value of Welch's t-test, two-sided: how often equal settings differ by so much.
+
+    Args:
+        ours: `[n]` floats, one for each seed, two or more.
+        theirs: `[m]` floats, two or more.
+    """
+    if not np.std(ours) and not np.std(theirs):
+        return float(np.mean(ours) == np.mean(theirs))
+    return float(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
+
+
 def power(difference: float, deviations: tuple[float, float], seeds: int, level: float) -> float:
     """How likely Welch's t-test, two-sided at `level`, finds a true difference of two means.
 

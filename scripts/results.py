@@ -111,8 +111,10 @@ def best() -> None:
     shutil.copytree(source / "policy", BEST / "policy")
     shutil.copyfile(source / "config.json", BEST / "config.json")
     recordings = watch.film(BEST, seed=0, out=BEST / "clip.mp4")
-    (BEST / "strip.png").write_bytes(film_strip(recordings[0].frames, columns=6))
-    results_page.write_best(table.loc[table["return"].idxmax()], budget, recordings, BEST)
+    first = recordings[0]
+    (BEST / "strip.png").write_bytes(film_strip(first.frames, captions=first.captions))
+    chosen = table.loc[table["return"].idxmax()]
+    results_page.write_best(chosen, len(table), budget, recordings, BEST)
     click.echo(f"kept: {source.relative_to(ROOT)} in {BEST.relative_to(ROOT)}")
 
 

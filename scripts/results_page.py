@@ -103,16 +103,16 @@ def budget_section(runs: Sequence[Finding], budget: int, figure: str) -> str:
     return f"""
 ## The defaults after {spaced(budget)} env steps: {middle(values)}
 
-Mean {values.mean():+.2f}, worst seed {values.min():+.2f}, best {values.max():+.2f}; mean forward distance \
+{spread_of(values)}ean forward distance \
 {table.distance.mean():.2f} m in ten seconds, mean episode length {table.length.mean():.0f} of 1000 steps. Published: PPO2 {PPO2:+.2f} after \
-2 000 000 steps, evolution strategies at best {ES:+.2f}, the TF-Agents tutorial {plots.PUBLISHED_CURVE[-1][1]:+.2f} after {spaced(plots.PUBLISHED_CURVE[-1][0])}.
+2 000 000 steps, evolution strategies at best {ES:+.2f}, the TF-Agents tutorial {plots.PUBLISHED_CURVE[-1][1]:+.2f} after {spaced(plots.PUBLISHED_CURVE[-1][0] + study.RANDOM_STEPS)}.
 
 {markdown(pd.DataFrame(rows))}
 
 The first {spaced(study.RANDOM_STEPS)} env steps are random, each later one has one gradient step ({spaced(iterations)} of them). Steps to a return are env steps at \
-the first evaluation (five episodes, every 10 000 steps) with that mean. Wall times are those of runs that shared two cores with others.
+the first evaluation (five episodes, every 10 000 steps) with at least that mean. Wall times are those of runs that shared two cores with others.
 
-![Returns over env steps: {seeds_of(runs)}, their interquartile mean, and what is published]({figure})
+![Returns over env steps: {seeds_of(runs)}{", their middle" * (len(runs) > 1)}, and what is published]({figure})
 """
 
 
@@ -161,12 +161,12 @@ WHY = """
 Why each was chosen; whether it matters is what a row of the table says, where there is one:
 
 - **Reward scale and initial temperature** are one question. The Minitaur pays about 0.01 a step, while the entropy bonus at α = 1 is
-  worth about 8 nats a step for eight actions: the return that the critic learns is then almost all entropy. A scale of 20 and log α = -4 put
+  worth about 5 a step (eight actions between -1 and 1, in nats; notebook 03, exercise 2): the return that the critic learns is then almost all entropy. A scale of 20 and log α = -4 put
   reward and bonus within reach of one another from the first step.
 - **Observation scale**: motor velocities reach 20 rad/s and torques 5.7 while the base's quaternion stays within 1. Unscaled, the
   first layer sees the velocities and little of the attitude that keeps the robot upright.
 - **Replay capacity** of 10 000 is exactly the random collection: from the first step on, everything is forgotten after 10 000 steps.
-- **Several steps in one transition**: an action of 10 ms moves the robot by a millimetre. Five rewards in a row tell more of it than one, and what \
+- **Several steps in one transition**: an action of 10 ms moves the robot by a centimetre, once it walks. Five rewards in a row tell more of it than one, and what \
 is found out about a state reaches the states before it in a fifth of the updates.
 - **Normalised critics** bound what is believed of actions that were never tried: the actor cannot climb into a guess that grows without end.
 - **Greedy episodes** in the collection: a policy that has only ever acted with noise meets states without noise at its first greedy step, and may fall there.
@@ -209,10 +209,12 @@ def into_readme(text: str, found: Sequence[Finding]) -> str:
         "Minitaur",
         "env steps",
         "return of a greedy episode",
-        "distance in 10 s",
-        "steps until it falls",
+        "mean distance",
+        "mean length of an episode",
     ]
     body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
+
+An episode ends with a fall, or after 1000 steps, ten seconds.
 
 ![Returns over env steps, and what is published](results/minitaur/{figure})"""
     (before, rest), (begin, end) = text.split(MARKS[0]), MARKS
@@ -247,21 +249,27 @@ def made_with(found: Sequence[Finding]) -> str:
 
 
 def write_best(
-    score: pd.Series, budget: int, recordings: Sequence[Recording], target: Path
+    score: pd.Series, among: int, budget: int, recordings: Sequence[Recording], target: Path
 ) -> None:
     """Writes the page beside the best policy.
 
     Args:
         score: its row of `compare.scores`.
+        among: how many runs it was chosen from.
         budget: gradient steps it was trained for.
         recordings: the two episodes of its clip.
         target: its folder.
     """
     episodes = " and ".join(f"{one.return_:+.2f} in {one.steps} steps" for one in recordings)
+    chosen = (
+        f"It is the best of {among} runs of that length, and so flatters the setting"
+        if among > 1
+        else "No other run is of that length"
+    )
     (target / "README.md").write_text(f"""# The best policy
 
 Seed {score.seed} of the setting `{score.path.parent.name}` after {spaced(budget)} gradient steps: mean return {score["return"]:+.2f} over {score.episodes} greedy
-episodes, {score.distance:.2f} m forward, {score.length:.0f} of 1000 steps. It is the best of all runs of that length, and so flatters the setting: [how all did](../README.md).
+episodes, {score.distance:.2f} m forward, {score.length:.0f} of 1000 steps. {chosen}: [how all did](../README.md).
 
 [clip.mp4](clip.mp4): two more greedy episodes, {episodes}.
 
@@ -272,6 +280,13 @@ episodes, {score.distance:.2f} m forward, {score.length:.0f} of 1000 steps. It i
 
 `policy/` is a TensorFlow SavedModel; five lines of Python use it, see the [README](../../../README.md#a-trained-policy-in-five-lines).
 """)
+
+
+def spread_of(values: np.ndarray) -> str:
+    """The beginning of a sentence about the seeds; of one there is nothing to say."""
+    if len(values) == 1:
+        return "M"
+    return f"Mean {values.mean():+.2f}, worst seed {values.min():+.2f}, best {values.max():+.2f}; m"
 
 
 def middle(values: Sequence[float]) -> str:

@@ -103,6 +103,20 @@ def test_seeds_to_tell_apart_leaves_single_seeds_out(tmp_path):
     (row,) = table.itertuples(index=False)
     assert (row.better, row.worse, row.difference, row.spread) == ("defaults", "gamma 0.5", 1, 1)
     assert row.seeds == 17  # Cohen's table: an effect of one standard deviation
+    assert row.p == pytest.approx(0.2879, abs=1e-4)  # t = √1.5 with four degrees of freedom
+
+
+def test_scores_of_fewer_episodes_are_not_compared(tmp_path):
+    write_run(tmp_path / "a", 0, [1.0, 2.0], episodes=2)
+    write_run(tmp_path / "b", 1, [1.0, 3.0], episodes=5)
+    write_run(tmp_path / "c", 2, [1.0], episodes=5)
+    found, _ = compare.find(tmp_path)
+    kept, left_out = compare.comparable(found, 20)
+    assert [run.config.seed for run in kept] == [1]
+    assert left_out == [
+        "left out: defaults, seed 0: 2 episodes there, others have 5",
+        "left out: defaults, seed 2: not evaluated after 20 gradient steps",
+    ]
 
 
 def test_curve_has_a_column_a_run_and_ends_at_the_budget(folder):
@@ -132,6 +146,7 @@ def test_figures_show_the_data(folder):
     ]
     dots = [line.get_xdata().tolist() for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
     assert dots == [[1.0, 2.0, 3.0, 4.0, 50.0]]
+    assert "mean of 2 seeds" in {str(line.get_label())[-15:] for line in axes.lines}
     power = compare_plots.power_over_seeds(2.0, [2.0, 4.0], most=10).axes[0]
     assert power.lines[2].get_ydata()[-1] > power.lines[1].get_ydata()[-1] > 0.4
     with pytest.raises(ValueError, match="nothing to draw"):

@@ -129,8 +129,8 @@ def test_a_notebook_goes_on_where_there_is_nothing_to_draw_yet(capsys):
 
 def test_a_figure_is_described_for_those_who_cannot_see_it():
     assert figures.describe(plots.learning_curve(metrics(), title="a run")) == (
-        "Figure. a run, return of an episode (sum of rewards) over env steps: "
-        "TF-Agents tutorial, sampled actions, replay 10 000, each episode, evaluation mean"
+        "Figure. A run. Shows return of an episode (sum of rewards) over env steps; drawn: "
+        "TF-Agents tutorial, sampled actions, replay 10 000, each episode, evaluation mean."
     )
 
 
