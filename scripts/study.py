@@ -55,11 +55,13 @@ class Job:
 FACTORS_AT = 60_000  # 50 000 gradient steps
 # Seed 0 is notebook 03's, as it is committed: 100 000 gradient steps, scored at their end alone.
 SEEDS = (1, 2, 3, 4, 5)
+# Papermill was asked for 1e6 at once; benchmarks/pace.py followed it to 300 000 env steps.
+ENDURING = 6
 PLAN = (
     *(Job("defaults", seed, FACTORS_AT) for seed in SEEDS),
     *(Job("defaults", seed, 100_000) for seed in SEEDS),
     Job("defaults", 0, 110_000),
-    *(Job("defaults", seed, 300_000) for seed in (0, 1, 2)),
+    *(Job("defaults", seed, 300_000) for seed in (1, 2, ENDURING, 0)),
     *(Job("one-step-plain", seed, FACTORS_AT) for seed in (0, 1, 2)),
     *(
         Job(name, seed, FACTORS_AT)
@@ -67,5 +69,5 @@ PLAN = (
         if name not in ("defaults", "one-step-plain")
         for seed in SEEDS[:3]
     ),
-    Job("defaults", 0, 1_000_000),
+    Job("defaults", ENDURING, 1_000_000),
 )
