@@ -21,7 +21,7 @@ from labkit.jobs import plan
 from labkit.runs import copy_records, read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 import results_page  # noqa: E402
 import study  # noqa: E402
 import watch  # noqa: E402

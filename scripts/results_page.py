@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import study
 
+from benchmarks import pace
 from labkit import compare, compare_plots, intervals, plots
 from labkit.compare import Finding
 from labkit.config import SACConfig
@@ -17,6 +18,7 @@ from labkit.video import Recording
 
 EPISODES = SACConfig().num_eval_episodes
 LEVELS = (1, 5, 10)
+PACE = Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "pace.csv"
 
 
 def write(found: Sequence[Finding], target: Path) -> list[Path]:
@@ -41,6 +43,8 @@ def write(found: Sequence[Finding], target: Path) -> list[Path]:
         figure = compare_plots.ranking(table, title=f"after {spaced(study.FACTORS_AT)} env steps")
         figure.savefig(written[-1], dpi=110)
         parts.append(factor_section(table, written[-1].name))
+    if PACE.exists():
+        parts.append(pace_section(pd.read_csv(PACE)))
     parts += [not_run(found), made_with(found)]
     written.append(target / "README.md")
     written[-1].write_text("\n\n".join(part.strip() for part in parts) + "\n")
@@ -176,6 +180,22 @@ is found out about a state reaches the states before it in a fifth of the update
 def changed(name: str) -> str:
     """The parameters of a setting, as they are passed to papermill."""
     return ", ".join(f"`{key} {value}`" for key, value in study.SETTINGS[name].items()) or "nothing"
+
+
+def pace_section(table: pd.DataFrame) -> str:
+    """What `benchmarks.pace` saw of one long run, a row a tenth."""
+    rows = pace.tenths(table).round({"it/s": 1, "CPU ms/it": 1, "resident MiB": 0})
+    last = int(table.gradient_step.iloc[-1]) + study.RANDOM_STEPS
+    rows = rows.astype({"to step": int, "resident MiB": int})
+    return f"""
+## A million steps keep their pace
+
+Seed {study.ENDURING} was begun as `papermill 03_sac_minitaur.ipynb out.ipynb -p num_iterations 1e6 -p seed {study.ENDURING} -p checkpoint_interval 10000`, on one of two cores while another run
+had the other. `python -m benchmarks.pace RUN` followed its first {spaced(last)} env steps from outside: a row a tenth, evaluations and
+checkpoints included. Memory grows with the replay table, which holds every transition of the run.
+
+{markdown(rows)}
+"""
 
 
 MARKS = ("<!-- written by make results: begin -->", "<!-- written by make results: end -->")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import imageio.v3 as imageio
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from test_compare import write_run
@@ -35,6 +36,20 @@ def small_study(monkeypatch, tmp_path):
     monkeypatch.setattr(results, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(results, "ROOT", tmp_path)
     return tmp_path
+
+
+def test_the_page_shows_pace_and_memory_of_the_long_run():
+    table = pd.DataFrame(
+        {
+            "gradient_step": range(0, 101, 5),
+            "wall_seconds": [float(step) for step in range(0, 101, 5)],
+            "cpu_seconds": [2.0 * step for step in range(0, 101, 5)],
+            "resident_mib": [1000.4 + step for step in range(0, 101, 5)],
+        }
+    )
+    text = results_page.pace_section(table)
+    assert "first 10 100 env steps" in text
+    assert "| 100 | 1.0 | 2000.0 | 1100 |" in text
 
 
 def test_every_planned_run_is_one_that_the_notebook_takes(tmp_path):
