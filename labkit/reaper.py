@@ -74,9 +74,12 @@ def _wait_and_end() -> None:
     owner, folder = sys.stdin.readline().rstrip("\n").split(" ", 1)
     sys.stdin.read()
     deadline = time.monotonic() + SECONDS_TO_END
-    while end_processes(folder, int(owner)) and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        found = end_processes(folder, int(owner))
+        shutil.rmtree(folder, ignore_errors=True)
+        if not found and not Path(folder).exists():  # what was dying may have written once more
+            return
         time.sleep(SECONDS_BETWEEN_LOOKS)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
