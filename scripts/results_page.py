@@ -188,7 +188,7 @@ def pace_section(table: pd.DataFrame) -> str:
     last = int(table.gradient_step.iloc[-1]) + study.RANDOM_STEPS
     rows = rows.astype({"to step": int, "resident MiB": int})
     return f"""
-## A million steps keep their pace
+## Pace and memory of the long run, so far
 
 Seed {study.ENDURING} was begun as `papermill 03_sac_minitaur.ipynb out.ipynb -p num_iterations 1e6 -p seed {study.ENDURING} -p checkpoint_interval 10000`, on one of two cores while another run
 had the other. `python -m benchmarks.pace RUN` followed its first {spaced(last)} env steps from outside: a row a tenth, evaluations and
