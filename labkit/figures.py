@@ -61,11 +61,18 @@ def describe(figure: Figure) -> str:
             axes.get_ylabel(),
         )
         labels = dict.fromkeys(str(text) for text in axes.get_legend_handles_labels()[1])
+        if title and x and not y:  # the title names what is measured, or bars lie on their side
+            title, x = f"{title}, along {x}", ""
         shown = f"{y} over {x}" if x and y else x or y
         parts = (shown and f"shows {shown}", labels and f"drawn: {', '.join(labels)}")
         sentences += [title, "; ".join(part for part in parts if part)]
-    kept = dict.fromkeys(text[0].upper() + text[1:] for text in sentences if text)
+    kept = dict.fromkeys(_capitalized(text) for text in sentences if text)
     return " ".join(f"{text}." for text in ("Figure", *kept))
+
+
+def _capitalized(text: str) -> str:
+    """A sentence's beginning; a Greek letter is a symbol and stays as it is."""
+    return text[0].upper() + text[1:] if text[0].isascii() else text
 
 
 def label_axes(axes: Axes, x: str, y: str, title: str | None = None) -> None:
