@@ -37,12 +37,13 @@ def write(found: Sequence[Finding], target: Path) -> list[Path]:
         written.append(target / f"curves-{budget}.png")
         figure.savefig(written[-1], dpi=110)
         parts.append(budget_section(runs, budget, written[-1].name))
-    table = factor_scores(found)
+    table = factor_scores(found, study.FACTORS_AT)
     if table.setting.nunique() > 1:
         written.append(target / "factors.png")
         figure = compare_plots.ranking(table, title=f"after {spaced(study.FACTORS_AT)} env steps")
         figure.savefig(written[-1], dpi=110)
-        parts.append(factor_section(table, written[-1].name))
+        longer = factor_scores(found, study.FOLLOWED_TO)
+        parts.append(factor_section(table, longer, written[-1].name))
     if PACE.exists():
         parts.append(pace_section(pd.read_csv(PACE)))
     parts += [not_run(found), made_with(found)]
@@ -123,19 +124,18 @@ the first evaluation (five episodes, every 10 000 steps) with at least that mean
 PPO2, ES = (score for score, _ in compare_plots.PUBLISHED_SCORES)
 
 
-def factor_scores(found: Sequence[Finding]) -> pd.DataFrame:
+def factor_scores(found: Sequence[Finding], budget: int) -> pd.DataFrame:
     """See `compare.scores`; settings named as in `study.SETTINGS`."""
-    runs = [run for name in study.SETTINGS for run in of(name, found, study.FACTORS_AT)]
-    table = compare.scores(runs, study.FACTORS_AT - study.RANDOM_STEPS)
+    runs = [run for name in study.SETTINGS for run in of(name, found, budget)]
+    table = compare.scores(runs, budget - study.RANDOM_STEPS)
     table["setting"] = [path.parent.name for path in table.path]
     return table
 
 
-def factor_section(table: pd.DataFrame, figure: str) -> str:
-    """The factors: a row a setting, each seed's score."""
-    order = compare.rank(table)
+def factor_rows(table: pd.DataFrame) -> str:
+    """A row a setting, each seed's score, best setting on top."""
     rows = []
-    for name, score in order.iterrows():
+    for name, score in compare.rank(table).iterrows():
         values = table["return"][table.setting == name]
         rows.append(
             {
@@ -146,6 +146,14 @@ def factor_section(table: pd.DataFrame, figure: str) -> str:
                 "length": f"{table.length[table.setting == name].mean():.0f}",
             }
         )
+    return markdown(pd.DataFrame(rows))
+
+
+def factor_section(table: pd.DataFrame, longer: pd.DataFrame, figure: str) -> str:
+    """The factors, and those that were followed to a larger budget."""
+    followed = ""
+    if set(longer.setting) - {"defaults"}:
+        followed = f"Followed to {spaced(study.FOLLOWED_TO)} env steps:\n\n{factor_rows(longer)}\n"
     return f"""
 ## What matters: single choices taken back, {spaced(study.FACTORS_AT)} env steps
 
@@ -153,13 +161,12 @@ Each `-back` row takes one choice back to the source document's value and leaves
 each `source-and-` row makes one choice alone. `one-step-plain` takes back the two that came last: its runs were made before
 these were parameters, with code that did what their values say.
 
-{markdown(pd.DataFrame(rows))}
+{factor_rows(table)}
 
 ![Each seed's return by setting, best setting on top]({figure})
 
-{WHY}
+{followed}{WHY}
 """
-
 
 WHY = """
 Why each was chosen; whether it matters is what a row of the table says, where there is one:

@@ -32,6 +32,7 @@ def small_study(monkeypatch, tmp_path):
     jobs += [study.Job("greedy_share-back", 0, 10_010)]
     monkeypatch.setattr(study, "PLAN", tuple(jobs))
     monkeypatch.setattr(study, "FACTORS_AT", 10_010)
+    monkeypatch.setattr(study, "FOLLOWED_TO", 10_020)
     monkeypatch.setattr(results, "RUNS", tmp_path / "runs")
     monkeypatch.setattr(results, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(results, "ROOT", tmp_path)
@@ -88,6 +89,18 @@ def test_the_page_holds_what_the_runs_hold(small_study):
     assert "numpy 1.26" in page
     for name in re.findall(r"\]\(([\w-]+\.png)\)", page):
         assert (small_study / name).stat().st_size > 5_000
+    assert "Followed to" not in page
+
+
+def test_a_factor_that_was_followed_has_a_table_of_its_own(small_study):
+    write_run(small_study / "kept" / "defaults" / "seed-0", 0, [9, 1], 20)
+    longer = small_study / "kept" / "greedy_share-back" / "seed-0"
+    write_run(longer, 0, [-4.5, 7], 20, greedy_share=0)
+    results_page.write(compare.find(small_study / "kept")[0], small_study)
+    page = (small_study / "README.md").read_text()
+    before, after = page.split("Followed to 10 020 env steps:")
+    assert re.search(r"\| +greedy_share-back \| `greedy_share 0` \| -4\.50 \|", before)
+    assert re.search(r"\| +greedy_share-back \| `greedy_share 0` \| \+7\.00 \|", after)
 
 
 def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
