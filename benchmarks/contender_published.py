@@ -4,7 +4,10 @@ Same components, same settings, same order. Evaluation and saving a policy happe
 and 5 000 iterations there: not within what is timed, in this contender's favour.
 """
 
+import os
 import tempfile
+
+os.environ["TF_NUM_INTRAOP_THREADS"] = "0"  # TensorFlow's own choice, not labkit's
 
 import labkit  # first: it sets what TensorFlow reads when it loads
 

@@ -168,6 +168,7 @@ these were parameters, with code that did what their values say.
 {followed}{WHY}
 """
 
+
 WHY = """
 Why each was chosen; whether it matters is what a row of the table says, where there is one:
 
