@@ -1,6 +1,6 @@
 """One run, everything: labkit beside its peers, where its time goes, how it grows.
 
-make bench                    eight minutes on two cores; writes benchmarks/results/
+make bench                    ten to twenty minutes on two cores; writes benchmarks/results/
 make bench ARGS=--quick       a minute: does it work? its numbers mean little
 """
 
