@@ -3,8 +3,8 @@
     python -m benchmarks.ray_vs_local                 # writes results/ray_vs_local/
 
 Everything but the executor is the same. The local runs are the study's without greedy episodes in
-the collection, the setting whose seeds differ least: two executors are told apart soonest there. Runs
-on Ray lie under runs/ray_vs_local/ and go on where they were stopped; finished ones are kept.
+the collection, the setting whose seeds differ least: two executors are told apart soonest there.
+Runs on Ray lie under runs/ray_vs_local/ and go on where they were stopped; finished ones are kept.
 """
 
 import csv
