@@ -2,6 +2,7 @@
 
     python -m benchmarks.lunarlander            # local and ray, seeds 0 1 2, then the timing
     python -m benchmarks.lunarlander --executors ray --seeds 3 --no-timing
+    python -m benchmarks.lunarlander --no-train --no-timing    # writes down the runs that are there
 
 A run ends when it is solved: a mean return of at least 200 over 20 greedy episodes, within 300 000
 env steps. Runs lie under runs/lunarlander/ and go on where they were stopped; what is worth keeping
@@ -174,11 +175,20 @@ def draw(folders: Sequence[Path]) -> Figure:
 @click.command()
 @click.option("--executors", multiple=True, default=("local", "ray"), show_default=True)
 @click.option("--seeds", multiple=True, type=int, default=(0, 1, 2), show_default=True)
+@click.option("--train/--no-train", "trained", default=True, help="Else: only what was run.")
 @click.option("--timing/--no-timing", "timed", default=True, help="The wall time of 20 000 steps.")
 @click.option("--without-sb3", is_flag=True, help="Makes no .venv-sb3.")
 @click.option("--repeats", default=3, show_default=True, help="Of the timing.")
 @click.option("--time", "only", type=click.Choice(["local", "ray"]), hidden=True)
-def main(executors, seeds, timed: bool, without_sb3: bool, repeats: int, only: str | None) -> None:
+def main(
+    executors: Sequence[str],
+    seeds: Sequence[int],
+    trained: bool,
+    timed: bool,
+    without_sb3: bool,
+    repeats: int,
+    only: str | None,
+) -> None:
     """Solves, times, writes results/lunarlander/."""
     if only:
         print(time_labkit(only))
@@ -188,9 +198,14 @@ def main(executors, seeds, timed: bool, without_sb3: bool, repeats: int, only: s
     rows = []
     for seed in seeds:
         for executor in executors:
-            solve(executor, seed)
+            if trained:
+                solve(executor, seed)
+            elif not (RUNS / f"{executor}-{seed}" / "config.json").exists():
+                continue
             rows.append(keep(executor, seed))
             print(rows[-1])
+    if not rows:
+        raise click.ClickException(f"there is no run in {RUNS}")
     with (RESULTS / "summary.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
