@@ -100,9 +100,11 @@ def keep(executor: str, seed: int) -> dict[str, Any]:
     runs.copy_records(source, target)
     table, found = runs.read_metrics(source), solved_at(source)
     evaluated = table.dropna(subset="eval_return")
+    spent = opening.is_finished(source, configure(seed))
     return {
         "executor": executor,
         "seed": seed,
+        "ended": "solved" if found else "not solved" if spent else "not finished",
         "solved_at_env_step": found[0] if found else "",
         "mean_return": round(found[1] if found else float(evaluated.eval_return.max()), 1),
         "env_steps": int(table.env_step.max()),

@@ -67,7 +67,7 @@ def keep(source: Path, iterations: int) -> dict[str, Any]:
 def draw(rows: list[dict[str, Any]]) -> Figure:
     """Every run as a dot, the mean of each executor as a line."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5, 2.2), layout="constrained")
+        figure = Figure(figsize=(6, 2.2), layout="constrained")
         axes = figure.subplots()
         for place, (executor, colour) in enumerate((("local", BLUE), ("ray", ORANGE))):
             returns = [row["mean_return"] for row in rows if row["executor"] == executor]
@@ -76,7 +76,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
                 axes.plot([np.mean(returns)] * 2, [place - 0.25, place + 0.25], color=colour)
         axes.set_yticks([0, 1], ["local executor", "Ray, one collector"])
         axes.set_ylim(1.6, -0.6)
-        axes.set_xlabel("mean return over 20 greedy episodes, one dot a seed")
+        axes.set_xlabel("mean return of 20 greedy episodes; dot: one seed")
     return figure
 
 
