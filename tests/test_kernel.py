@@ -47,7 +47,8 @@ def execute(kernel, code, interrupt_when=None):
         if message["content"].get("execution_state") == "idle":
             assert all(m["msg_type"] != "error" for m in found), found
             return found
-    raise AssertionError(f"not idle after two minutes: {found[-3:]}")
+    alive = "alive" if manager.is_alive() else "dead"
+    raise AssertionError(f"not idle after two minutes, the kernel is {alive}: {found[-3:]}")
 
 
 def printed(messages):
