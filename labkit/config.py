@@ -24,9 +24,10 @@ class ParameterError(ValueError):
 
 # What is tuned to one environment: reward scale, initial log α, what each observation is divided
 # by, and more. The Minitaur pays about 0.01 per step, so that at log α = 0 the entropy bonus drowns
-# the reward; its motor velocities reach 20 rad/s while quaternions stay in 1. It falls from its
-# first step when the noise that it learned with is taken away, unless some episodes were collected
-# without. And one step of 10 ms tells little of what an action led to: five in a row tell more.
+# the reward; its motor velocities reach 20 rad/s while quaternions stay in 1. One step of 10 ms
+# tells little of what an action led to: five in a row tell more. With one-step critics it fell when
+# the noise that it had learned with was taken away, unless some episodes were collected without;
+# with five steps those episodes cost more than they give (results/minitaur/README.md).
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
         "reward_scale_factor": 20.0,

@@ -22,8 +22,8 @@ def prepare() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     # NumPy evaluates one observation at a time: a second thread would only get in the way.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # A product of 256 × 256 weights is too small to be shared out: two threads took a tenth more
-    # CPU for the same gradient step, and time from the physics beside it.
+    # A product of 256 × 256 weights is too small to be shared out: on two cores, two threads
+    # took about a tenth more CPU for the same iteration, and time from the physics beside it.
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # CartPole draws without a display
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
