@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run sweep watch results doctor test browser check torture soak bench bench-scaling bench-collection ray-results lab tensorboard site badges lock clean
+.PHONY: help setup run sweep watch results doctor test browser faults check torture soak bench bench-scaling bench-collection ray-results lab tensorboard site badges lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -41,6 +41,9 @@ test: setup ## run all tests, every notebook included
 
 browser: setup ## run every notebook in JupyterLab, driven in Chromium; screenshots in build/browser/
 	@SCREENSHOTS=build/browser $(PY) -m pytest -m browser tests/browser $(ARGS)
+
+faults: setup ## end the processes of a Ray run, one by one, and a second machine; see what is lost
+	@$(PY) -m pytest -m slow tests/test_ray_faults.py tests/test_notebook_04.py $(ARGS)
 
 check: setup ## format, lint, types, tests
 	@$(PY) -m ruff format --check --quiet .
