@@ -5,6 +5,7 @@ two-step trajectory of six columns costs Reverb three times the work to write an
 work to sample, and holds the same numbers.
 """
 
+import contextlib
 import shutil
 import tempfile
 import weakref
@@ -15,6 +16,7 @@ import reverb
 import tensorflow as tf
 
 from labkit.config import ParameterError
+from labkit.errors import StalledError
 from labkit.rows import SAMPLE_TIMEOUT_SECONDS, Layout
 from labkit.runtime import quiet
 from labkit.streams import TABLE, RowWriter, open_dataset
@@ -130,9 +132,21 @@ class ReverbReplay:
         return open_dataset(self.address, batch_size)
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
-        """Draws `batches` batches once and returns them as rows `[batches * batch_size, width]`."""
-        with quiet():  # each new sampler logs its first connection
-            drawn = list(self.dataset(batch_size).take(batches).as_numpy_iterator())
+        """Draws `batches` batches once and returns them as rows `[batches * batch_size, width]`.
+
+        Raises:
+            StalledError: the table's rate limiter, or an empty table, held some of them back.
+        """
+        drawn: list[np.ndarray] = []
+        # Each new sampler logs its first connection. A table that gives nothing ends the stream, or
+        # raises.
+        with quiet(), contextlib.suppress(tf.errors.DeadlineExceededError):
+            drawn.extend(self.dataset(batch_size).take(batches).as_numpy_iterator())
+        if len(drawn) < batches:
+            raise StalledError(
+                f"the replay table gave {len(drawn)} of {batches} batches of {batch_size} "
+                f"transitions, and no more for {SAMPLE_TIMEOUT_SECONDS} s"
+            )
         return np.concatenate(drawn)
 
     def save(self, target: Path) -> None:

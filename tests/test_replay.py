@@ -4,11 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import reverb
 import tensorflow as tf
 from tf_agents.replay_buffers.tf_uniform_replay_buffer import TFUniformReplayBuffer
 from tf_agents.trajectories import time_step, trajectory
 
 from labkit import replay, rows, streams, uniform
+from labkit.errors import StalledError
 
 LAYOUT = rows.Layout(observation=2, action=1)
 FIRST, MID, LAST = (int(x) for x in (0, 1, 2))
@@ -124,8 +126,20 @@ def test_a_full_writer_waits_for_the_server():
 def test_an_empty_table_does_not_hang(monkeypatch):
     monkeypatch.setattr(streams, "SAMPLE_TIMEOUT_SECONDS", 1)
     table = replay.ReverbReplay(LAYOUT, 100)
-    with pytest.raises((tf.errors.DeadlineExceededError, ValueError)):
+    with pytest.raises(StalledError, match="gave 0 of 1 batches of 4 transitions"):
         table.sample(4)
+    table.close()
+
+
+def test_a_limiter_that_holds_samples_back_is_named(monkeypatch):
+    monkeypatch.setattr(streams, "SAMPLE_TIMEOUT_SECONDS", 1)
+    limiter = reverb.rate_limiters.SampleToInsertRatio(4, 2, 8)  # 4 inserts · 4 samples each
+    table = replay.ReverbReplay(LAYOUT, 100, limiter=limiter)
+    for t in range(4):
+        table.write([t, 0], [0], 0, 1, [t, 1])
+    table.flush()
+    with pytest.raises(StalledError, match="gave 16 of 50 batches of 1 transitions"):
+        table.sample(1, 50)
     table.close()
 
 
