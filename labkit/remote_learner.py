@@ -20,7 +20,7 @@ from labkit.parts import Parts
 from labkit.remote_replay import RemoteReplay, limits
 from labkit.rows import SAMPLE_TIMEOUT_SECONDS
 
-PUSH_STEPS = 50  # gradient steps after which newer weights go out, at the latest
+PUSH_STEPS = 10  # gradient steps after which newer weights go out, at the latest
 
 
 class RemoteLearner:

@@ -25,7 +25,7 @@ from labkit.parts import COLLECT_SEED, EVAL_SEED, NOISE_SEED
 from labkit.streams import RowWriter, counters
 from labkit.watchdog import Watchdog
 
-PULL_STEPS = 50  # env steps after which a collector asks for newer weights, at the latest
+PULL_STEPS = 10  # env steps after which a collector asks for newer weights, at the latest
 SEEDS_APART = 10_000_019  # from one collector to the next
 
 
