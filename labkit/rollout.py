@@ -26,6 +26,7 @@ from labkit.streams import RowWriter, counters
 from labkit.watchdog import Watchdog
 
 PULL_STEPS = 10  # env steps after which a collector asks for newer weights, at the latest
+LOOK_STEPS = 50  # env steps after which it looks at the table's counters: a call of the server
 SEEDS_APART = 10_000_019  # from one collector to the next
 
 
@@ -98,11 +99,14 @@ class RolloutWorker:
                 self._made_at = max(self._made_at, self._random_steps)
             self._random = left > 0
             self._collector.policy = at_random if self._random else self._policy
-            share = -(-left // self._collectors) if self._random else PULL_STEPS
-            self._collector.run(min(PULL_STEPS, share))
-            self._pull()
             if self._random:
+                self._collector.run(min(LOOK_STEPS, -(-left // self._collectors)))
+                self._pull()
                 self._flush()
+            else:
+                for _ in range(LOOK_STEPS // PULL_STEPS):
+                    self._collector.run(PULL_STEPS)
+                    self._pull()
             # Looked at again and again: a table that begins anew is filled at random again.
             inserts = counters(self._client).inserts
 
