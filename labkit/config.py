@@ -27,7 +27,7 @@ class ParameterError(ValueError):
 # the reward; its motor velocities reach 20 rad/s while quaternions stay in 1. One step of 10 ms
 # tells little of what an action led to: five in a row tell more. With one-step critics it fell when
 # the noise that it had learned with was taken away, unless some episodes were collected without;
-# with five steps those episodes cost more than they give (results/minitaur/README.md).
+# with five steps it is open whether they still help (results/minitaur/README.md).
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
         "reward_scale_factor": 20.0,
