@@ -73,7 +73,7 @@ PLAN = (
         if name not in ("defaults", "defaults-again", "one-step-plain")
         for seed in SEEDS[:3]
     ),
-    # Taking this one back scored more in every seed: was that chance? `defaults-again` says so.
+    # Taking this one back scored more in every seed: was that chance?
     *(Job("greedy_share-back", seed, FOLLOWED_TO) for seed in SEEDS[:3]),
     Job("defaults", ENDURING, 1_000_000),
 )
