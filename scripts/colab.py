@@ -16,7 +16,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 PYTHON = (3, 11)
 # These draw the page itself: Colab's stay. Nothing in a notebook needs a newer one.
-FRONT_END = {"ipython", "jupyterlab", "papermill"}
+FRONT_END = {"ipykernel", "ipython", "jupyterlab", "papermill"}
 
 
 class WrongRuntimeError(RuntimeError):
