@@ -4,12 +4,14 @@ These are Ray's private names: another version may lack them, and the pin is exa
 """
 
 import contextlib
+import inspect
 import os
 import secrets
 import time
 from collections.abc import Iterator
 
 from labkit.errors import PATIENCE_SECONDS
+from labkit.server import free_port
 
 TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 OURS: dict[str, str] = {}  # what `require_token` put into the environment
@@ -82,10 +84,17 @@ def no_messages() -> Iterator[None]:
 
 @contextlib.contextmanager
 def patience() -> Iterator[None]:
-    """Waits longer for a node to start than the 30 s that are written into Ray."""
+    """Waits longer for a node to start than the 15 s and 30 s that are written into Ray.
+
+    A raylet ends itself when one of its agents, loaded in Python, has not written down within 15 s
+    which port it took (ray-project/ray issue 65983); beside two trainings on two cores loading takes
+    longer. So the ports are written down before: -1 for what nobody here asks.
+    """
+    from ray import _raylet
     from ray._private import services
 
-    get_node = services.get_node
+    get_node, start_raylet = services.get_node, services.start_raylet
+    place = list(inspect.signature(start_raylet).parameters).index
 
     def patient_get_node(*arguments):
         begin = time.monotonic()
@@ -97,8 +106,17 @@ def patience() -> Iterator[None]:
                     raise
                 time.sleep(0.5)
 
-    services.get_node = patient_get_node
+    def start_with_ports(*arguments, **named):
+        node, folder = arguments[place("node_id")], arguments[place("session_dir")]
+        unused = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
+        ports = {**dict.fromkeys(unused, -1), "runtime_env_agent_port": free_port()}
+        named["runtime_env_agent_port"] = ports["runtime_env_agent_port"]
+        for name, port in ports.items():
+            _raylet.persist_port(folder, node, name, port)  # type: ignore[attr-defined]
+        return start_raylet(*arguments, **named)
+
+    services.get_node, services.start_raylet = patient_get_node, start_with_ports
     try:
         yield
     finally:
-        services.get_node = get_node
+        services.get_node, services.start_raylet = get_node, start_raylet

@@ -137,6 +137,22 @@ def test_the_run_that_survived_is_whole(survived):
     assert state["step"] >= logged.gradient_step.max()
 
 
+SLOW_AGENTS = """
+import sys, time
+if "agent" in " ".join(sys.orig_argv):
+    time.sleep(25)
+"""
+STARTED = "from labkit import cluster\nwith cluster.connection(None, 1): print('started')"
+
+
+def test_ray_starts_on_a_machine_too_busy_to_load_its_agents_in_time(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(SLOW_AGENTS)  # each Python begins with it
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", STARTED]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
+    assert done.stdout == "started\n", done.stderr
+
+
 INTERRUPTED = """
 import sys
 sys.path[:0] = [sys.argv[1]]
