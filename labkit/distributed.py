@@ -171,9 +171,11 @@ class Driver:
             # At most: rows on their way, and those that waited for the rest of their window.
             lost["env_steps_lost"] = 2 * UNCONFIRMED - 1 + self.config.n_step - 1
         elif name == "replay":
-            lost["env_steps_lost"] = before.get("inserts", 0) - after.get("inserts", 0)
+            learner = self.crew.parts["learner"]
+            seen = max(before.get("inserts", 0), learner.status.get("env_step", 0))
+            lost["env_steps_lost"] = max(0, seen - after.get("restored", 0))
             # Its snapshot belongs to the learner's last checkpoint: both go on from there.
-            ray.kill(self.crew.parts["learner"].handle, no_restart=False)
+            ray.kill(learner.handle, no_restart=False)
         elif name == "learner":
             lost["gradient_steps_lost"] = before["step"] - after["step"]
         fault = {"part": name, "seconds": round(restart.seconds, 1), **lost}

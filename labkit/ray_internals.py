@@ -87,8 +87,8 @@ def patience() -> Iterator[None]:
     """Waits longer for a node to start than the 15 s and 30 s that are written into Ray.
 
     A raylet ends itself when one of its agents, loaded in Python, has not written down within 15 s
-    which port it took (ray-project/ray issue 65983); beside two trainings on two cores loading takes
-    longer. So the ports are written down before: -1 for what nobody here asks.
+    which port it took (ray-project/ray issue 65983); beside two trainings on two cores it takes
+    longer to load. So the ports are written down before: -1 for what nobody here asks.
     """
     from ray import _raylet
     from ray._private import services

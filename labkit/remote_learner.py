@@ -186,14 +186,15 @@ class RemoteLearner:
         self._stop.set()
 
     def status(self) -> dict[str, Any]:
-        """As `actors.status`, with how far training is."""
+        """As `actors.status`, with how far training is, and the inserts that it has seen."""
         if self._learner is None:  # it will begin where its checkpoint is
-            step = max(checkpoint.steps(self._run_path / "checkpoints"), default=0)
+            step, env_step = max(checkpoint.steps(self._run_path / "checkpoints"), default=0), 0
         else:
-            step = self._learner.step
+            step, env_step = self._learner.step, self._learner.env_step
         return {
             **status(),
             "phase": self._phase,
             "step": step,
+            "env_step": env_step,
             "last_return": self._last_return,
         }

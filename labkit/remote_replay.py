@@ -49,7 +49,7 @@ class Replay:
         self._port, self._limited = port, limited
         self._table: Any = None
         self._ready = threading.Event()
-        self._life = uuid.uuid4().hex
+        self._life, self._restored = uuid.uuid4().hex, 0
 
     def run(self) -> None:
         """Serves until the process is ended."""
@@ -65,6 +65,7 @@ class Replay:
             self._port,
             None if saved is None else saved / "replay",
         )
+        self._restored = counters(self._table._client).inserts
         self._ready.set()
         threading.Event().wait()
 
@@ -88,11 +89,12 @@ class Replay:
         return True
 
     def status(self) -> dict[str, Any]:
-        """As `status`, with the table's counters, once it serves."""
+        """As `status`, with the table's counters, once it serves, and its inserts as it began."""
         if not self._ready.wait(PATIENCE_SECONDS):
             return status()
         now = counters(self._table._client)
-        return {**status(), "inserts": now.inserts, "samples": now.samples, "size": now.size}
+        table = {"inserts": now.inserts, "samples": now.samples, "size": now.size}
+        return {**status(), **table, "restored": self._restored}
 
 
 class RemoteReplay:
