@@ -3,8 +3,9 @@
     python -m benchmarks.ray_vs_local                 # writes results/ray_vs_local/
 
 Everything but the executor is the same. The local runs are the study's without greedy episodes in
-the collection, the setting whose seeds differ least: two executors are told apart soonest there.
-Runs on Ray lie under runs/ray_vs_local/ and go on where they were stopped; finished ones are kept.
+the collection, two of its seeds twice. Runs on Ray lie under runs/ray_vs_local/ and go on where
+they were stopped; finished ones are kept. An earlier set on Ray, with newer weights every 50 steps
+in place of 10, is shown beside them and not repeated.
 """
 
 import csv
@@ -20,12 +21,16 @@ from matplotlib.figure import Figure
 import labkit
 from benchmarks.contenders import ROOT
 from labkit import opening, runs
-from labkit.figures import BLUE, ORANGE, STYLE
+from labkit.figures import BLUE, GREY, ORANGE, STYLE
 
-LOCAL = ROOT / "results" / "minitaur" / "study" / "greedy_share-back"
+STUDY = ROOT / "results" / "minitaur" / "study"
 SETTING = {"greedy_share": 0.0}
 RUNS, RESULTS = ROOT / "runs" / "ray_vs_local", ROOT / "results" / "ray_vs_local"
-FIELDS = ("executor", "seed", "mean_return", "deviation", "minutes", "samples_per_insert")
+# Runs that are there already: executor, their folders, seeds.
+LOCAL = ("local", STUDY / "greedy_share-back", "seed-", (1, 2, 3))
+AGAIN = ("local", STUDY / "greedy_share-back-again", "seed-", (1, 2))
+EARLIER = ("ray, every 50", RESULTS, "every-50-", (1, 2, 3))
+FIELDS = ("executor", "seed", "mean_return", "deviation", "samples_per_insert")
 FIELDS = (*FIELDS, "staleness_median", "staleness_max")
 
 
@@ -38,7 +43,7 @@ def train(config: labkit.SACConfig) -> Path:
 
 
 def score(path: Path, iterations: int) -> dict[str, float]:
-    """The final return of the run in `path` after so many gradient steps, and the minutes.
+    """The final return of the run in `path` after so many gradient steps.
 
     Raises:
         click.ClickException: it has no final evaluation there.
@@ -51,32 +56,45 @@ def score(path: Path, iterations: int) -> dict[str, float]:
             return {
                 "mean_return": round(row.eval_return, 2),
                 "deviation": round(float(np.std(row.eval_returns, ddof=1)), 2),
-                "minutes": round(row.wall_seconds / 60, 1),
             }
     raise click.ClickException(f"{path} has no final evaluation after {iterations} gradient steps")
 
 
-def keep(source: Path, iterations: int) -> dict[str, Any]:
-    """Copies a Ray run's small files to results/; returns its row of summary.csv."""
-    runs.copy_records(source, RESULTS / source.name)
-    row = score(source, iterations)
-    summary = json.loads((source / "ray.json").read_text())
-    return row | {name: summary[name] for name in FIELDS if name in summary}
+def there_already(
+    executor: str, folder: Path, prefix: str, seeds: tuple[int, ...], iterations: int
+) -> list[dict[str, Any]]:
+    """The rows of summary.csv of runs that nobody repeats."""
+    return [
+        {"executor": executor, "seed": seed} | row(folder / f"{prefix}{seed}", iterations)
+        for seed in seeds
+    ]
+
+
+def row(path: Path, iterations: int) -> dict[str, Any]:
+    """A run's score, and what its `ray.json` says, if it has one."""
+    summary = json.loads((path / "ray.json").read_text()) if (path / "ray.json").exists() else {}
+    kept = {name: summary[name] for name in FIELDS if name in summary}
+    return score(path, iterations) | kept
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
     """Every run as a dot, the mean of each executor as a line."""
+    executors = {
+        "local": ("local executor", BLUE),
+        "ray": ("Ray, one collector", ORANGE),
+        EARLIER[0]: ("Ray, weights every 50 steps", GREY),
+    }
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6, 2.2), layout="constrained")
+        figure = Figure(figsize=(6, 2.6), layout="constrained")
         axes = figure.subplots()
-        for place, (executor, colour) in enumerate((("local", BLUE), ("ray", ORANGE))):
+        for place, (executor, (_, colour)) in enumerate(executors.items()):
             returns = [row["mean_return"] for row in rows if row["executor"] == executor]
             axes.plot(returns, [place] * len(returns), "o", color=colour)
             if returns:
                 axes.plot([np.mean(returns)] * 2, [place - 0.25, place + 0.25], color=colour)
-        axes.set_yticks([0, 1], ["local executor", "Ray, one collector"])
-        axes.set_ylim(1.6, -0.6)
-        axes.set_xlabel("mean return of 20 greedy episodes; dot: one seed")
+        axes.set_yticks(range(len(executors)), [label for label, _ in executors.values()])
+        axes.set_ylim(len(executors) - 0.4, -0.6)
+        axes.set_xlabel("mean return of 20 greedy episodes; dot: one run, line: their mean")
     return figure
 
 
@@ -85,12 +103,14 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
 @click.option("--seeds", multiple=True, type=int, default=(1, 2, 3), show_default=True)
 def main(iterations: int, seeds: tuple[int, ...]) -> None:
     """Trains on Ray, then writes summary.csv, returns.png and each run's small files."""
-    rows = []
+    rows = there_already(*LOCAL, iterations) + there_already(*AGAIN, iterations)
     for seed in seeds:
-        rows.append({"executor": "local", "seed": seed} | score(LOCAL / f"seed-{seed}", iterations))
         config = labkit.SACConfig(num_iterations=iterations, seed=seed, **SETTING)
-        rows.append({"executor": "ray", "seed": seed} | keep(train(config), iterations))
-        print(*rows[-2:], sep="\n", flush=True)
+        path = train(config)
+        runs.copy_records(path, RESULTS / path.name)
+        rows.append({"executor": "ray", "seed": seed} | row(path, iterations))
+        print(rows[-1], flush=True)
+    rows += there_already(*EARLIER, iterations)
     with Path(RESULTS / "summary.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
         writer.writeheader()

@@ -159,7 +159,7 @@ def factor_section(table: pd.DataFrame, longer: pd.DataFrame, figure: str) -> st
 
 Each `-back` row takes one choice back to the source document's value and leaves the rest; `source` takes all of them back;
 each `source-and-` row makes one choice alone. `one-step-plain` takes back the two that came last: its runs were made before
-these were parameters, with code that did what their values say. `defaults-again` changes nothing: seeds 1 and 2 of the defaults once more,
+these were parameters, with code that did what their values say. An `-again` row is seeds 1 and 2 of a row once more,
 on another machine. A seed fixes networks, noise and environments, but not Reverb's choice of samples: two runs of one seed differ about
 as much as two seeds do, and a difference between settings has to be larger than that.
 
@@ -184,8 +184,8 @@ Why each was chosen; whether it matters is what a row of the table says, where t
 is found out about a state reaches the states before it in a fifth of the updates.
 - **Normalised critics** bound what is believed of actions that were never tried: the actor cannot climb into a guess that grows without end.
 - **Greedy episodes** in the collection: a policy that has only ever acted with noise meets states without noise at its first greedy step, and may fall there. \
-That was so with critics of one step, without normalisation, when this was chosen. Whether it still helps with the two choices above is open: taken back, three seeds scored \
-more than the five of the defaults, and the defaults run again scored about as much as those. `-p greedy_share 0` leaves it out.
+That was so with critics of one step, without normalisation, when this was chosen. Whether it still helps with the two choices above is open: taken back, it scored \
+more on average, by less than chance could do to so few runs. `-p greedy_share 0` leaves it out.
 """
 
 

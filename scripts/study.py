@@ -17,8 +17,9 @@ TAKEN_BACK = {
 }
 SETTINGS: dict[str, dict[str, str]] = {
     "defaults": {},
-    # Two of their seeds once more, on another machine: Reverb's choice of samples takes no seed.
+    # Two seeds once more, on another machine: Reverb's choice of samples takes no seed.
     "defaults-again": {},
+    "greedy_share-back-again": {"greedy_share": TAKEN_BACK["greedy_share"]},
     # The defaults of labkit before it had these two.
     "one-step-plain": {"n_step": "1", "critic_layer_norm": "False"},
     **{f"{name}-back": {name: value} for name, value in TAKEN_BACK.items()},
@@ -66,11 +67,12 @@ PLAN = (
     Job("defaults", 0, 110_000),
     *(Job("defaults", seed, 300_000) for seed in (1, 2, ENDURING, 0)),
     *(Job("defaults-again", seed, budget) for seed in (1, 2) for budget in (FACTORS_AT, 100_000)),
+    *(Job("greedy_share-back-again", seed, FACTORS_AT) for seed in (1, 2)),
     *(Job("one-step-plain", seed, FACTORS_AT) for seed in (0, 1, 2)),
     *(
         Job(name, seed, FACTORS_AT)
         for name in SETTINGS
-        if name not in ("defaults", "defaults-again", "one-step-plain")
+        if name not in ("defaults", "one-step-plain") and not name.endswith("-again")
         for seed in SEEDS[:3]
     ),
     # Taking this one back scored more in every seed: was that chance?

@@ -64,7 +64,7 @@ def test_every_planned_run_is_one_that_the_notebook_takes(tmp_path):
     assert planned["defaults", 100_000] == 5
     assert planned["defaults", study.FACTORS_AT] == 5
     assert planned["defaults", 300_000] >= 3
-    factors = {name for name, _ in planned} - {"defaults", "defaults-again"}
+    factors = {name for name, _ in planned if name != "defaults" and not name.endswith("-again")}
     assert all(n == 3 for (name, _), n in planned.items() if name in factors)
 
 
