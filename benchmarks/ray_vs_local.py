@@ -94,7 +94,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
                 axes.plot([np.mean(returns)] * 2, [place - 0.25, place + 0.25], color=colour)
         axes.set_yticks(range(len(executors)), [label for label, _ in executors.values()])
         axes.set_ylim(len(executors) - 0.4, -0.6)
-        axes.set_xlabel("mean return of 20 greedy episodes; dot: one run, line: their mean")
+        axes.set_xlabel("return of 20 greedy episodes; dot: one run, line: mean")
     return figure
 
 
