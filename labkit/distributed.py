@@ -177,7 +177,7 @@ class Driver:
             # Its snapshot belongs to the learner's last checkpoint: both go on from there.
             ray.kill(learner.handle, no_restart=False)
         elif name == "learner":
-            lost["gradient_steps_lost"] = before["step"] - after["step"]
+            lost["gradient_steps_lost"] = max(0, before["step"] - after["began"])
         fault = {"part": name, "seconds": round(restart.seconds, 1), **lost}
         self.faults.append(fault)
         why = watchdog.last_words(self.run.path)

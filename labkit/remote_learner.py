@@ -47,7 +47,7 @@ class RemoteLearner:
         self._stop = threading.Event()
         self._examiner = Examiner(self._send, set())
         self._learner: Learner | None = None
-        self._phase, self._last_return = "getting ready", "not yet"
+        self._phase, self._last_return, self._began = "getting ready", "not yet", 0
         self._pushed: Any = None
 
     def train(self) -> dict[str, Any]:
@@ -101,6 +101,7 @@ class RemoteLearner:
             state = learner.restore(saved)
             self._last_return = state["last_return"]
             self._examiner.evaluated = {(step, last) for step, last in state["evaluated"]}
+        self._began = learner.step
         return learner
 
     def _owes_evaluation(self, step: int) -> bool:
@@ -186,15 +187,17 @@ class RemoteLearner:
         self._stop.set()
 
     def status(self) -> dict[str, Any]:
-        """As `actors.status`, with how far training is, and the inserts that it has seen."""
+        """As `actors.status`, with how far training is, since which step, and the inserts seen."""
         if self._learner is None:  # it will begin where its checkpoint is
-            step, env_step = max(checkpoint.steps(self._run_path / "checkpoints"), default=0), 0
+            step = began = max(checkpoint.steps(self._run_path / "checkpoints"), default=0)
+            env_step = 0
         else:
-            step, env_step = self._learner.step, self._learner.env_step
+            step, began, env_step = self._learner.step, self._began, self._learner.env_step
         return {
             **status(),
             "phase": self._phase,
             "step": step,
+            "began": began,
             "env_step": env_step,
             "last_return": self._last_return,
         }

@@ -132,7 +132,7 @@ def test_a_killed_learner_goes_on_from_its_checkpoint(survived):
 def test_a_killed_replay_is_restored_with_the_learner_s_checkpoint(survived):
     _, faults = survived
     names = [one["part"] for one in faults]
-    assert 0 < fault(faults, "replay")["env_steps_lost"] <= 100 + 202  # and the limiter's buffer
+    assert 0 <= fault(faults, "replay")["env_steps_lost"] <= 100 + 202  # and the limiter's buffer
     assert names.count("learner") == 2  # killed itself, then with the table
     assert names.index("replay") < len(names) - 1
 
