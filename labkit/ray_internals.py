@@ -32,9 +32,12 @@ def require_token() -> None:
 
 def forget_token() -> None:
     """Undoes `require_token`: another cluster has its own token, and Ray prefers ours."""
-    for name, value in OURS.items():
-        if os.environ.get(name) == value:
-            del os.environ[name]
+    token = OURS.get("RAY_AUTH_TOKEN")
+    # Where another token stands now, the mode is its owner's too.
+    if token is None or os.environ.get("RAY_AUTH_TOKEN") == token:
+        for name, value in OURS.items():
+            if os.environ.get(name) == value:
+                del os.environ[name]
     OURS.clear()
     _read_again()
 

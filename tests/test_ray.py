@@ -196,6 +196,11 @@ def test_our_token_does_not_outlive_our_ray(monkeypatch):
     assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
     ray_internals.forget_token()
     assert not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"} & set(os.environ)
+    ray_internals.require_token()
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")  # a cluster's, named after our own Ray had run
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "1" * 64)
+    ray_internals.forget_token()
+    assert (os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"]) == ("token", "1" * 64)
 
 
 def test_a_ray_that_does_not_answer_is_said_and_ended(monkeypatch):
