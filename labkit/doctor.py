@@ -25,7 +25,9 @@ PORTS = {8888: "JupyterLab", 9999: "notebook 01", 6006: "TensorBoard"}
 RAY_LIMIT_SECONDS = 120
 RAY_TASK = """
 import ray
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+ray.init(
+    address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
+)
 print(ray.get(ray.remote(lambda: 6 * 7).remote()))
 """
 OK, NOTE, FAILS = "ok", "note", "fails"
