@@ -185,7 +185,7 @@ is found out about a state reaches the states before it in a fifth of the update
 - **Normalised critics** bound what is believed of actions that were never tried: the actor cannot climb into a guess that grows without end.
 - **Greedy episodes** in the collection: a policy that has only ever acted with noise meets states without noise at its first greedy step, and may fall there. \
 That was so with critics of one step, without normalisation, when this was chosen. Whether it still helps with the two choices above is open: taken back, it scored \
-more on average, by less than chance could do to so few runs. `-p greedy_share 0` leaves it out.
+more on average in so few runs that chance is not excluded (notebook 05 has the test). `-p greedy_share 0` leaves it out.
 """
 
 
