@@ -183,6 +183,7 @@ def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
 
 
 def test_our_token_does_not_outlive_our_ray(monkeypatch):
+    ray_internals.forget_token()  # of an earlier test in this process
     for name in ("RAY_AUTH_MODE", *ray_internals.TOKEN_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/a/user's")
