@@ -192,9 +192,10 @@ def test_the_ray_workers_run_small():
     assert measured["staleness_max"] >= measured["staleness_median"] >= 0
     case = collection.measure(1, 2.0)
     assert case["env_steps_per_second"] > 1
-    assert set(case["cores_busy"]) == {"replay", "parameter server"}
+    assert case["alone"] > 1
+    assert set(case["cores_busy"]) == {"rollout workers", "replay", "parameter server"}
     drawn = collection.draw({"machine": {"cores": 2}, "cases": [case, {**case, "collectors": 2}]})
-    straight, found = drawn.axes[0].lines
+    straight, _, found = drawn.axes[0].lines
     np.testing.assert_array_equal(straight.get_ydata(), np.array([1, 2]) * found.get_ydata()[0])
 
 
