@@ -64,6 +64,17 @@ def unpack(rows: tf.Tensor, layout: Layout) -> trajectory.Transition:
     )
 
 
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset without tf.data's autotuning, which can be let go of at once.
+
+    The tuning thread sleeps up to a minute between two looks, and whoever lets go of an iterator
+    waits for it: some later cell, where Python happens to collect garbage, would stand still.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 class PairingObserver:
     """An observer for TF-Agents drivers that makes transitions of neighbouring steps.
 

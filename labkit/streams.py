@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from labkit import stalls
 from labkit.errors import PATIENCE_SECONDS, ServerGoneError, StalledError
-from labkit.rows import SAMPLE_TIMEOUT_SECONDS, pack
+from labkit.rows import SAMPLE_TIMEOUT_SECONDS, pack, untuned
 
 TABLE = "transitions"
 ANSWER_SECONDS = 5  # a server of this host answers in a thousandth of it
@@ -31,7 +31,7 @@ def open_dataset(address: str, batch_size: int, seconds: int | None = None) -> t
         get_signature_timeout_secs=SAMPLE_TIMEOUT_SECONDS,
     )
     batches = samples.batch(batch_size, drop_remainder=True)
-    return batches.map(lambda sample: sample.data["row"]).prefetch(2)
+    return untuned(batches.map(lambda sample: sample.data["row"]).prefetch(2))
 
 
 def counters(client: reverb.Client) -> stalls.Limiter:

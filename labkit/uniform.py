@@ -13,7 +13,7 @@ from tf_agents.trajectories import trajectory
 from tf_agents.utils import nest_utils
 
 from labkit.config import ParameterError
-from labkit.rows import Layout, pack
+from labkit.rows import Layout, pack, untuned
 from labkit.runtime import quiet
 
 FILE = "rows.npz"
@@ -57,7 +57,7 @@ class UniformReplay:
     def dataset(self, batch_size: int) -> tf.data.Dataset:
         """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end."""
         draws = self._buffer.as_dataset(sample_batch_size=batch_size)
-        return draws.map(lambda rows, info: rows).prefetch(2)
+        return untuned(draws.map(lambda rows, info: rows).prefetch(2))
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
         """Draws `batches` batches once and returns them as rows `[batches * batch_size, width]`.
@@ -131,4 +131,4 @@ def windows(buffer: TFUniformReplayBuffer, batch_size: int) -> tf.data.Dataset:
         return ~(steps.is_boundary()[0] | steps.is_first()[1])
 
     drawn = buffer.as_dataset(sample_batch_size=batch_size, num_steps=2)
-    return drawn.unbatch().filter(neighbours).batch(batch_size, drop_remainder=True)
+    return untuned(drawn.unbatch().filter(neighbours).batch(batch_size, drop_remainder=True))

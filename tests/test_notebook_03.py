@@ -28,6 +28,8 @@ SMALL = {
     "num_eval_episodes": "2",
     "run_dir": "my run",
 }
+# Its episodes are short, and so are the films of them.
+OTHER = {**SMALL, "env_name": "InvertedPendulumBulletEnv-v0"}
 NOISE = re.compile(
     r"reverb/|cuda|TensorRT|pybullet build|urdf_root|argv\[|Warning|WARN|pygame|absl"
 )
@@ -83,7 +85,7 @@ def test_pictures_and_videos_are_embedded(executed):
 
 def test_it_runs_where_reverb_cannot_be_imported(tmp_path):
     (tmp_path / "reverb.py").write_text("raise ImportError('no wheel here')\n")
-    done = papermill_cli(tmp_path, **{**SMALL, "replay": "tf_uniform"})
+    done = papermill_cli(tmp_path, **{**OTHER, "replay": "tf_uniform"})
     assert done.returncode == 0, done.stderr[-3000:]
     notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
     assert all(output.output_type != "error" for output in outputs(notebook))
@@ -91,8 +93,7 @@ def test_it_runs_where_reverb_cannot_be_imported(tmp_path):
 
 
 def test_another_environment_of_the_suite(tmp_path):
-    small = {**SMALL, "env_name": "InvertedPendulumBulletEnv-v0", "run_dir": ""}
-    done = papermill_cli(tmp_path, **small)
+    done = papermill_cli(tmp_path, **{**OTHER, "run_dir": ""})
     assert done.returncode == 0, done.stderr[-3000:]
     table = runs.read_metrics(tmp_path / "runs" / "0001")
     assert table.eval_return.notna().sum() == 3
@@ -105,7 +106,7 @@ def test_stopped_before_its_first_evaluation_it_says_so_and_goes_on_to_its_end(
 ):
     (tmp_path / "stop").touch()  # as `make run` does at the first Ctrl-C
     monkeypatch.setenv(stopping.FILE_VARIABLE, str(tmp_path / "stop"))
-    done = papermill_cli(tmp_path, **SMALL)
+    done = papermill_cli(tmp_path, **OTHER)
     assert done.returncode == 0, done.stderr[-3000:]
     notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
     text = "".join(output.get("text", "") for output in outputs(notebook))

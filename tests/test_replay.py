@@ -51,6 +51,10 @@ def test_two_samples_are_two_draws_though_tensorflow_is_seeded(table):
     assert table.sample(8).tolist() != table.sample(8).tolist()
 
 
+def test_a_stream_is_let_go_of_without_waiting_for_its_tuning_thread(table):
+    assert table.dataset(8).options().autotune.enabled is False
+
+
 def test_oldest_goes_first(table):
     for t in range(130):
         table.write([t, 0], [0], 0, 1, [t, 1])
