@@ -125,14 +125,14 @@ def test_a_killed_tester_and_parameter_server_cost_nothing(survived):
 def test_a_killed_learner_goes_on_from_its_checkpoint(survived):
     _, faults = survived
     first = next(one for one in faults if one["part"] == "learner")
-    assert 0 <= first["gradient_steps_lost"] <= 100 + 60  # a checkpoint every 100, answers lag
+    assert first["gradient_steps_lost"] <= 100 + 60  # a checkpoint every 100, answers lag
     assert first["env_steps_lost"] == 0
 
 
 def test_a_killed_replay_is_restored_with_the_learner_s_checkpoint(survived):
     _, faults = survived
     names = [one["part"] for one in faults]
-    assert 0 <= fault(faults, "replay")["env_steps_lost"] <= 100 + 202  # and the limiter's buffer
+    assert fault(faults, "replay")["env_steps_lost"] <= 100 + 202  # and the limiter's buffer
     assert names.count("learner") == 2  # killed itself, then with the table
     assert names.index("replay") < len(names) - 1
 
