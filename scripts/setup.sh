@@ -89,7 +89,9 @@ install_lock() {
     # gym comes as source: it is built with the locked setuptools and wheel, not with whatever is newest.
     grep -E '^(setuptools|wheel)==' requirements.lock >"$venv/build-tools.txt"
     logged "$python" -m pip install -c requirements.lock -r "$venv/build-tools.txt"
-    logged "$python" -m pip install --no-build-isolation -r requirements.lock
+    logged "$python" -m pip install --no-compile --no-build-isolation -r requirements.lock
+    # pip would compile on one core. What is for another Python does not compile, nor need it.
+    "$python" -m compileall -q -j 0 "$venv"/lib/python3.11/site-packages >>"$log" 2>&1 || true
 }
 
 install_labkit() {

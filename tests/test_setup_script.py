@@ -177,7 +177,8 @@ def test_a_second_call_does_nothing(checkout):
         "-m venv .venv",
         "-m pip --version",
         "-m pip install -c requirements.lock -r .venv/build-tools.txt",
-        "-m pip install --no-build-isolation -r requirements.lock",
+        "-m pip install --no-compile --no-build-isolation -r requirements.lock",
+        "-m compileall -q -j 0 .venv/lib/python3.11/site-packages",
         "-m pip install --no-deps --no-build-isolation -e .",
     ]
     assert (checkout.venv / "build-tools.txt").read_text() == "setuptools==80.0\nwheel==0.1\n"
