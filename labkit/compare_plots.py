@@ -1,5 +1,6 @@
 """Figures of several runs: curves with intervals, settings in rank, power over seeds."""
 
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -77,7 +78,7 @@ def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
         raise ValueError("no run reached this budget: nothing to rank")
     order = compare.rank(table)
     with mpl.rc_context(figures.STYLE):
-        names = [textwrap.fill(_short(str(name)), WIDEST // 2) for name in order.index]
+        names = [textwrap.fill(name, WIDEST // 2) for name in _told_apart(list(order.index))]
         most = max(len(name.splitlines()) for name in names)
         height = 1.2 + (0.25 + 0.17 * most) * len(names)
         figure = figures.NotebookFigure(figsize=(8, height), layout="constrained")
@@ -162,6 +163,21 @@ def _others(axes: Axes, table: pd.DataFrame, left: int) -> None:
 
 def _short(name: str) -> str:
     return textwrap.shorten(name, WIDEST, placeholder=" …")
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    """Short names; where some would look alike, what those share is counted, and the rest named."""
+    labels = [_short(name) for name in names]
+    told = list(labels)
+    for number, label in enumerate(labels):
+        alike = [name for name, other in zip(names, labels, strict=True) if other == label]
+        if len(alike) > 1:
+            # `name value, name value`; a value may be a tuple, with commas of its own.
+            changes = [re.split(r", (?=[a-z_]+ )", name) for name in alike]
+            shared = set.intersection(*map(set, changes))
+            own = [c for c in re.split(r", (?=[a-z_]+ )", names[number]) if c not in shared]
+            told[number] = _short(", ".join([f"{len(shared)} changes shared", *own]))
+    return told
 
 
 def _middle(rows: np.ndarray) -> list[float]:

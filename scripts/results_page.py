@@ -158,7 +158,7 @@ def factor_section(table: pd.DataFrame, longer: pd.DataFrame, figure: str) -> st
 ## What matters: single choices taken back, {spaced(study.FACTORS_AT)} env steps
 
 Each `-back` row takes one choice back to the source document's value and leaves the rest; `source` takes all of them back;
-each `source-and-` row makes one choice alone. `one-step-plain` takes back the two that came last: its runs were made before
+each `source-and-` row makes one choice alone; a row of one seed is one run, and shows no more than that. `one-step-plain` takes back the two that came last: its runs were made before
 these were parameters, with code that did what their values say. An `-again` row is seeds 1 and 2 of a row once more,
 on another machine. A seed fixes networks, noise and environments, but not Reverb's choice of samples: two runs of one seed differ about
 as much as two seeds do, and a difference between settings has to be larger than that.

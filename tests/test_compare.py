@@ -183,3 +183,14 @@ def test_published_scores_are_drawn(folder):
     heights = {float(line.get_ydata()[0]) for line in axes.lines}
     assert {11.33, 13.96} <= heights
     assert pd.Series([str(line.get_label()) for line in axes.lines]).str.contains("PPO2").any()
+
+
+def test_long_names_that_begin_alike_are_told_apart():
+    common = "actor_fc_layer_params (256, 256, 256), greedy_share 0.0, n_step 1, "
+    names = [
+        common + "replay_buffer_capacity 10000",
+        "defaults",
+        common + "replay_buffer_capacity 10000, reward_scale_factor 1.0",
+    ]
+    labels = compare_plots._told_apart(names)
+    assert labels == ["4 changes shared", "defaults", "4 changes shared, reward_scale_factor 1.0"]
