@@ -176,7 +176,7 @@ def _told_apart(names: list[str]) -> list[str]:
             changes = [re.split(r", (?=[a-z_]+ )", name) for name in alike]
             shared = set.intersection(*map(set, changes))
             own = [c for c in re.split(r", (?=[a-z_]+ )", names[number]) if c not in shared]
-            told[number] = _short(", ".join([f"{len(shared)} changes shared", *own]))
+            told[number] = _short(", ".join([f"{len(shared)} shared", *own]))
     return told
 
 

@@ -193,4 +193,4 @@ def test_long_names_that_begin_alike_are_told_apart():
         common + "replay_buffer_capacity 10000, reward_scale_factor 1.0",
     ]
     labels = compare_plots._told_apart(names)
-    assert labels == ["4 changes shared", "defaults", "4 changes shared, reward_scale_factor 1.0"]
+    assert labels == ["4 shared", "defaults", "4 shared, reward_scale_factor 1.0"]
