@@ -3,7 +3,7 @@
 The parts are those of `labkit.train_on_ray`, the limiter excepted: inserts are free. The parameter
 server gets new weights every half second, and the workers pull them as they always do. Beside them:
 as many processes that take env steps with the same policy and do nothing else, without Ray or
-Reverb. What those do not reach, on this machine, no workers can.
+Reverb: how far those scale is what the machine allows.
 """
 
 import json

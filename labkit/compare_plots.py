@@ -173,9 +173,9 @@ def _told_apart(names: list[str]) -> list[str]:
         alike = [name for name, other in zip(names, labels, strict=True) if other == label]
         if len(alike) > 1:
             # `name value, name value`; a value may be a tuple, with commas of its own.
-            changes = [re.split(r", (?=[a-z_]+ )", name) for name in alike]
-            shared = set.intersection(*map(set, changes))
-            own = [c for c in re.split(r", (?=[a-z_]+ )", names[number]) if c not in shared]
+            changes = {name: re.split(r", (?=[a-z_]+ )", name) for name in alike}
+            shared = set.intersection(*map(set, changes.values()))
+            own = [change for change in changes[names[number]] if change not in shared]
             told[number] = _short(", ".join([f"{len(shared)} shared", *own]))
     return told
 
