@@ -147,6 +147,7 @@ def hyperparameters(config: SACConfig) -> dict:
         "gamma": config.gamma,
         "reward_scale_factor": config.reward_scale_factor,
         "initial_log_alpha": config.initial_log_alpha,
+        "target_entropy": config.target_entropy,
     }
 
 

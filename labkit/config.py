@@ -32,6 +32,7 @@ TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
         "reward_scale_factor": 20.0,
         "initial_log_alpha": -4.0,
+        "target_entropy": -4.0,
         "greedy_share": 0.3,
         "n_step": 5,
         "critic_layer_norm": True,
@@ -41,6 +42,7 @@ TUNED: dict[str, dict[str, Any]] = {
 UNTUNED: dict[str, Any] = {
     "reward_scale_factor": 1.0,
     "initial_log_alpha": 0.0,
+    "target_entropy": None,  # half a nat below zero for each dimension of the action
     "greedy_share": 0.0,
     "n_step": 1,
     # Off elsewhere: a layer normalised without a bias before it forgets how large its input is,
@@ -208,6 +210,7 @@ class SACConfig:
     collect_steps_per_iteration = _integer(1, 1, 10_000, "env steps per gradient step")
     greedy_share = _real(None, 0, 1, "share of episodes collected without noise", optional=True)
     n_step = _integer(None, 1, 100, "env steps whose rewards a transition sums", optional=True)
+    bootstrap_time_limits = _switch(True, "value what would follow a time limit")
     replay = _text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'", "name")
     replay_buffer_capacity = _integer(1_000_000, 1, 100_000_000, "transitions")
     batch_size = _integer(256, 1, 1_000_000, "transitions, over all replicas")
@@ -221,6 +224,7 @@ class SACConfig:
     gamma = _real(0.99, 0, 1, "discount per env step")
     reward_scale_factor = _real(None, 0, 1e6, "factor", above=True, optional=True)
     initial_log_alpha = _real(None, -20, 20, "natural log of the temperature", optional=True)
+    target_entropy = _real(None, -1e6, 1e6, "nats that the policy is held at", optional=True)
     # Networks
     observation_scale = _tuple(
         None, 100_000, 0, 1e9, False, "divisor of each observation", optional=True

@@ -42,7 +42,12 @@ class Isolated(gym.Wrapper):
     an evaluation between two training steps would change what training sees next.
     """
 
-    def __init__(self, make: Callable[[], gym.Env]):
+    def __init__(
+        self,
+        make: Callable[[], gym.Env],
+        max_episode_steps: int | None = None,
+        bootstrap_time_limits: bool = True,
+    ):
         self.watchdog = Watchdog()  # one that watches nothing
         self._python_state = random.getstate()
         self._numpy_generator = np.random.MT19937()
@@ -50,11 +55,15 @@ class Isolated(gym.Wrapper):
             env = make()
         # gym's TimeLimit reports the end of time as a terminal state; TF-Agents' own wrapper,
         # put around this one in `make`, ends the episode and leaves the discount at 1.
-        self.max_episode_steps = None
+        registered = None
         while isinstance(env, gym.wrappers.TimeLimit | gym.wrappers.OrderEnforcing):
             if isinstance(env, gym.wrappers.TimeLimit):
-                self.max_episode_steps = env._max_episode_steps
+                registered = env._max_episode_steps
             env = env.env
+        self.max_episode_steps = max_episode_steps or registered
+        if self.max_episode_steps and not bootstrap_time_limits:
+            env = gym.wrappers.TimeLimit(env, self.max_episode_steps)
+            self.max_episode_steps = None
         super().__init__(env)
 
     @contextlib.contextmanager
@@ -104,7 +113,10 @@ class Isolated(gym.Wrapper):
 
 
 def make(
-    name: str | Callable[[], gym.Env], seed: int | None = None, max_episode_steps: int | None = None
+    name: str | Callable[[], gym.Env],
+    seed: int | None = None,
+    max_episode_steps: int | None = None,
+    bootstrap_time_limits: bool = True,
 ):
     """A TF-Agents `PyEnvironment`; a time limit ends an episode with discount 1, a fall with 0.
 
@@ -113,6 +125,8 @@ def make(
             environment is `make(MyEnv, max_episode_steps=200)`.
         seed: seeds everything the environment draws from; None leaves it unpredictable.
         max_episode_steps: env steps until the time limit; None takes the registered one, if any.
+        bootstrap_time_limits: False gives the end of time discount 0 too, as gym's own time limit
+            does: for comparison (Pardo et al. 2018, "Time Limits in Reinforcement Learning").
 
     Raises:
         ParameterError: an unknown id, or an environment that this host cannot make.
@@ -123,16 +137,14 @@ def make(
     else:
         maker = name
     try:
-        isolated = Isolated(maker)
+        isolated = Isolated(maker, max_episode_steps, bootstrap_time_limits)
     except (ImportError, gym.error.Error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ParameterError(f"env_name = {name!r} cannot be made here: {reason}") from None
     isolated.seed(seed)
     from tf_agents.environments import suite_gym  # imports TensorFlow: not before it is needed
 
-    return suite_gym.wrap_env(
-        isolated, max_episode_steps=max_episode_steps or isolated.max_episode_steps
-    )
+    return suite_gym.wrap_env(isolated, max_episode_steps=isolated.max_episode_steps)
 
 
 def check_specs(env) -> None:

@@ -104,7 +104,11 @@ def build(config: SACConfig, make_env: Callable | None = None, folder: Path | No
     runtime.seed_everything(config.seed)
     strategy = runtime.make_strategy(config.strategy, config.batch_size)
     source = make_env or config.env_name
-    collect_env = environments.make(source, seed=config.seed + COLLECT_SEED)
+    collect_env = environments.make(
+        source,
+        seed=config.seed + COLLECT_SEED,
+        bootstrap_time_limits=config.bootstrap_time_limits,
+    )
     environments.check_specs(collect_env)
     return Parts(
         strategy=strategy,

@@ -86,7 +86,12 @@ class RolloutWorker:
         # Another life of the same collector, at another count, draws other numbers.
         seed = (config.seed + SEEDS_APART * number + inserts) % 2**31
         source = self._make_env or config.env_name
-        env = watched(config, environments.make(source, seed=seed + COLLECT_SEED), self._run_path)
+        env = environments.make(
+            source,
+            seed=seed + COLLECT_SEED,
+            bootstrap_time_limits=config.bootstrap_time_limits,
+        )
+        env = watched(config, env, self._run_path)
         self._policy = actor_policy(config, env, (seed + NOISE_SEED), config.greedy_share)
         self._collector = Collector(
             env, self._policy, self._write, self._begin_episode, config.n_step, config.gamma

@@ -155,6 +155,22 @@ def test_discount_decides_whether_the_future_counts(small_config, env, random_ro
     np.testing.assert_allclose(info.extra.critic_loss, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("asked", "held"), [(None, -4.0), (-8, -8.0), ("1.5", 1.5)])
+def test_the_temperature_aims_at_the_target_entropy(asked, held, small_config, env, random_rows):
+    """Haarnoja et al. 2018b, equation 18, with log α in place of α: computed by hand."""
+    agent = make_agent(small_config(target_entropy=asked), env)
+    steps = unpack(tf.constant(random_rows(32)), LAYOUT).time_step
+    loss = agent.alpha_loss(steps)  # draws the noise that the next line draws again
+    log_pi = agent._actions_and_log_probs(steps)[1].numpy()
+    np.testing.assert_allclose(loss, -4.0 * np.mean(-log_pi - held), rtol=1e-5)
+
+
+def test_elsewhere_the_target_entropy_is_that_of_tf_agents(small_config):
+    pendulum = environments.make("InvertedPendulumBulletEnv-v0", seed=0)
+    agent = make_agent(small_config(env_name="InvertedPendulumBulletEnv-v0"), pendulum)
+    assert agent._target_entropy == -0.5  # minus half the action's one dimension
+
+
 def test_numpy_policy_is_the_agents_policy(small_config, env):
     agent = make_agent(small_config(), env)
     greedy = ActorPolicy(agent)

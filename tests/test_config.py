@@ -47,6 +47,8 @@ def test_whole_floats_are_integers(name):
         ("actor_fc_layer_params", (256, 25.5)),
         ("observation_scale", (1.0, 0.0)),
         ("reward_scale_factor", "None or so"),
+        ("target_entropy", "low"),
+        ("bootstrap_time_limits", 2),
     ],
 )
 def test_refusal_names_parameter_value_and_range(name, value):
@@ -77,6 +79,7 @@ def test_none_becomes_what_suits_the_environment():
     minitaur = SACConfig()
     assert (minitaur.reward_scale_factor, minitaur.initial_log_alpha) == (20.0, -4.0)
     assert (minitaur.greedy_share, minitaur.n_step) == (0.3, 5)
+    assert minitaur.target_entropy == -4.0
     assert minitaur.critic_layer_norm
     assert len(minitaur.observation_scale) == 28
     other = SACConfig(env_name="HalfCheetahBulletEnv-v0")

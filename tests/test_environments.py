@@ -9,6 +9,8 @@ import pytest
 from labkit import environments
 from labkit.config import ParameterError
 
+NAME = "MinitaurBulletEnv-v0"
+
 
 def play(env, action, steps=2_000):
     step = env.reset()
@@ -56,6 +58,18 @@ def test_lunar_lander_time_limit_and_crash():
     env = environments.make("LunarLanderContinuous-v2", seed=0)
     assert env.duration == 1_000
     assert play(env, lambda s: np.zeros(2, np.float32)).discount == 0.0
+
+
+def test_a_time_limit_is_a_fall_where_it_is_asked_for():
+    """As gym's own time limit has it: at the registered one, and at another."""
+    still = lambda step: np.zeros(8, np.float32)  # noqa: E731
+    assert play(environments.make(NAME, seed=0, bootstrap_time_limits=False), still).discount == 0.0
+    shorter = environments.make(NAME, seed=0, max_episode_steps=50, bootstrap_time_limits=False)
+    step, taken = shorter.reset(), 0
+    while not step.is_last():
+        step, taken = shorter.step(still(step)), taken + 1
+    assert (taken, step.discount) == (50, 0.0)
+    assert not shorter.reset().is_last()
 
 
 def rollout(env, steps=60):

@@ -153,6 +153,21 @@ def test_a_finished_run_goes_on_when_asked_for_more(small_config, tmp_path):
     assert logged.env_step.tolist() == list(range(305, 331, 5))
 
 
+@pytest.mark.parametrize(("bootstrap", "discount"), [(True, 1.0), (False, 0.0)])
+def test_the_end_of_time_is_collected_as_the_configuration_says(
+    bootstrap, discount, small_config, monkeypatch
+):
+    """Of the environment that fills the table; the evaluated one ends as it is registered to."""
+    short = gym.spec("MinitaurBulletEnv-v0")
+    monkeypatch.setattr(short, "max_episode_steps", 3)
+    made = parts.build(small_config(bootstrap_time_limits=bootstrap))
+    made.close()
+    for env, expected in ((made.collect_env, discount), (made.eval_env, 1.0)):
+        steps = [env.reset(), *(env.step(np.zeros(8, np.float32)) for _ in range(3))]
+        assert [float(step.discount) for step in steps[1:]] == [1.0, 1.0, expected]
+        assert [bool(step.is_last()) for step in steps] == [False, False, False, True]
+
+
 class Broken(Target):
     """Its reward, squared, is more than a float32 can hold."""
 
