@@ -78,7 +78,7 @@ def budgets() -> list[int]:
 def of(setting: str, found: Sequence[Finding], budget: int) -> list[Finding]:
     """The runs of a setting that have their final evaluation after so many env steps."""
     runs = [run for run in found if run.path.parent.name == setting]
-    scored = [(run, run.scored(budget - study.RANDOM_STEPS)) for run in runs]
+    scored = [(run, run.scored(study.iterations(setting, budget))) for run in runs]
     return [run for run, row in scored if row is not None and len(row.eval_returns) >= EPISODES]
 
 
@@ -126,10 +126,11 @@ PPO2, ES = (score for score, _ in compare_plots.PUBLISHED_SCORES)
 
 def factor_scores(found: Sequence[Finding], budget: int) -> pd.DataFrame:
     """See `compare.scores`; settings named as in `study.SETTINGS`."""
-    runs = [run for name in study.SETTINGS for run in of(name, found, budget)]
-    table = compare.scores(runs, budget - study.RANDOM_STEPS)
-    table["setting"] = [path.parent.name for path in table.path]
-    return table
+    tables = [compare.scores([], budget)]  # its columns, where there is no run
+    for name in study.SETTINGS:
+        runs = of(name, found, budget)
+        tables.append(compare.scores(runs, study.iterations(name, budget)).assign(setting=name))
+    return pd.concat(tables)
 
 
 def factor_rows(table: pd.DataFrame) -> str:

@@ -4,6 +4,7 @@ import attrs
 
 from labkit.config import SACConfig
 
+RATES = ("critic_learning_rate", "actor_learning_rate", "alpha_learning_rate")
 # What the source document has where labkit's defaults deviate, as papermill parameters. Alone, each
 # takes one deviation back; `source` takes all of them back at once.
 TAKEN_BACK = {
@@ -14,6 +15,16 @@ TAKEN_BACK = {
     "greedy_share": "0",
     "n_step": "1",
     "critic_layer_norm": "False",
+}
+# What the source document and labkit agree on, changed alone: each as papermill parameters.
+CHANGED = {
+    "gamma-0.95": {"gamma": "0.95"},
+    "gamma-0.995": {"gamma": "0.995"},
+    "learning_rates-1e-4": dict.fromkeys(RATES, "1e-4"),
+    "learning_rates-1e-3": dict.fromkeys(RATES, "1e-3"),
+    "target_entropy-minus-8": {"target_entropy": "-8"},  # the paper's: minus one for each action
+    "time-limits-terminal": {"bootstrap_time_limits": "False"},  # what gym's own limit does
+    "half-the-gradient-steps": {"collect_steps_per_iteration": "2"},
 }
 SETTINGS: dict[str, dict[str, str]] = {
     "defaults": {},
@@ -29,6 +40,7 @@ SETTINGS: dict[str, dict[str, str]] = {
         f"source-and-{name}": {k: v for k, v in TAKEN_BACK.items() if k != name}
         for name in TAKEN_BACK
     },
+    **CHANGED,
 }
 
 
@@ -51,8 +63,14 @@ class Job:
 
     @property
     def iterations(self) -> int:
-        """Gradient steps: one for each env step after the random ones."""
-        return self.budget - RANDOM_STEPS
+        """Gradient steps that take `budget` env steps."""
+        return iterations(self.setting, self.budget)
+
+
+def iterations(setting: str, budget: int) -> int:
+    """Gradient steps of a setting that take `budget` env steps, the random ones included."""
+    env_steps_each = SACConfig.parse(SETTINGS[setting]).collect_steps_per_iteration
+    return (budget - RANDOM_STEPS) // env_steps_each
 
 
 FACTORS_AT = 60_000  # 50 000 gradient steps
@@ -75,6 +93,8 @@ PLAN = (
         if name not in ("defaults", "one-step-plain") and not name.endswith("-again")
         for seed in SEEDS[:3]
     ),
+    # As many gradient steps as the others, and so nearly twice as many env steps.
+    *(Job("half-the-gradient-steps", seed, 110_000) for seed in SEEDS[:3]),
     # Taking this one back scored more in every seed: was that chance?
     *(Job("greedy_share-back", seed, FOLLOWED_TO) for seed in SEEDS[:3]),
     Job("defaults", ENDURING, 1_000_000),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import imageio.v3 as imageio
 import pandas as pd
 import pytest
@@ -56,8 +57,9 @@ def test_the_page_shows_pace_and_memory_of_the_long_run():
 def test_every_planned_run_is_one_that_the_notebook_takes(tmp_path):
     for name, texts in study.SETTINGS.items():
         (job,) = plan(results.NOTEBOOK, ["0"], texts, tmp_path, name)
-        back = {key for key in study.TAKEN_BACK if getattr(job.config, key) != _default(key)}
-        assert back == set(texts), name
+        fields = {field.name for field in attrs.fields(SACConfig)} - {"num_iterations"}
+        differing = {key for key in fields if getattr(job.config, key) != _default(key)}
+        assert differing == set(texts), name
     planned = {(job.setting, job.budget): 0 for job in study.PLAN}
     for job in study.PLAN:
         planned[job.setting, job.budget] += 1
@@ -102,6 +104,22 @@ def test_a_factor_that_was_followed_has_a_table_of_its_own(small_study):
     before, after = page.split("Followed to 10 020 env steps:")
     assert re.search(r"\| +greedy_share-back \| `greedy_share 0` \| -4\.50 \|", before)
     assert re.search(r"\| +greedy_share-back \| `greedy_share 0` \| \+7\.00 \|", after)
+
+
+def test_settings_are_compared_after_the_same_env_steps(small_study, monkeypatch):
+    """Two env steps for each gradient step: ten of these when others have taken twenty."""
+    name = "half-the-gradient-steps"
+    monkeypatch.setattr(study, "PLAN", (*study.PLAN, study.Job(name, 0, 10_020)))
+    monkeypatch.setattr(study, "FACTORS_AT", 10_020)
+    assert study.PLAN[-1].iterations == 10
+    write_run(small_study / "kept" / "defaults" / "seed-0", 0, [9, 8], 20)
+    path = small_study / "kept" / name / "seed-0"
+    write_run(path, 0, [3, 4], 20, collect_steps_per_iteration=2)
+    results_page.write(compare.find(small_study / "kept")[0], small_study)
+    page = (small_study / "README.md").read_text()
+    assert re.search(rf"\| {name} \| `collect_steps_per_iteration 2` \| \+3\.00 \|", page)
+    assert re.search(r"\| defaults \| nothing \| \+8\.00 \|", page)
+    assert f"- {name}" not in page, "listed as not run, and is there"
 
 
 def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
