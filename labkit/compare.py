@@ -12,16 +12,9 @@ import attrs
 import numpy as np
 import pandas as pd
 
-from labkit import intervals
-from labkit.config import FREE_TO_CHANGE, ParameterError, SACConfig
+from labkit import intervals, settings
+from labkit.config import ParameterError, SACConfig
 from labkit.runs import read_config, read_metrics
-
-# What tells runs of one setting apart, or does not change what is learned.
-NOT_A_SETTING = (
-    *FREE_TO_CHANGE,
-    *("seed", "num_iterations", "log_interval", "eval_interval", "interim_eval_episodes"),
-    *("num_eval_episodes", "policy_save_interval"),
-)
 
 
 @attrs.frozen
@@ -40,8 +33,8 @@ class Finding:
 
     @property
     def setting(self) -> str:
-        """What was asked for beyond the defaults, such as `gamma 0.98`; else `defaults`."""
-        return setting_of(self.config)
+        """What was asked for, such as `gamma 0.98`; see `settings.name_of`."""
+        return settings.name_of(self.config)
 
     @property
     def evaluations(self) -> pd.DataFrame:
@@ -52,19 +45,6 @@ class Finding:
         """The evaluation after exactly `budget` gradient steps, else None."""
         rows = self.evaluations[self.evaluations.gradient_step == budget]
         return None if rows.empty else rows.loc[rows.eval_returns.map(len).idxmax()]
-
-
-def setting_of(config: SACConfig) -> str:
-    """What a configuration asks for beyond its environment's defaults; else `defaults`."""
-    usual = SACConfig.parse({"env_name": config.env_name})
-    words = [
-        f"{field.name} {getattr(config, field.name)}"
-        for field in attrs.fields(SACConfig)
-        if field.name not in NOT_A_SETTING
-        and getattr(config, field.name) != getattr(usual, field.name)
-    ]
-    environment = [config.env_name] if config.env_name != SACConfig().env_name else []
-    return ", ".join(environment + words) or "defaults"
 
 
 def find(folders: str | os.PathLike | Iterable[str | os.PathLike]) -> tuple[list[Finding], list]:

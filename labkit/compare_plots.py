@@ -1,6 +1,5 @@
 """Figures of several runs: curves with intervals, settings in rank, power over seeds."""
 
-import re
 import textwrap
 from collections.abc import Sequence
 
@@ -10,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit import compare, figures, intervals, plots
+from labkit import compare, figures, intervals, plots, settings
 
 # Grey is what is published, and the settings that are too many to tell apart by their colours.
 COLORS = (figures.BLUE, figures.ORANGE, figures.GREEN, figures.PURPLE, "#E69F00", "#56B4E9")
@@ -78,7 +77,10 @@ def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
         raise ValueError("no run reached this budget: nothing to rank")
     order = compare.rank(table)
     with mpl.rc_context(figures.STYLE):
-        names = [textwrap.fill(name, WIDEST // 2) for name in _told_apart(list(order.index))]
+        names = [
+            textwrap.fill(name, WIDEST // 2)
+            for name in settings.told_apart(list(order.index), WIDEST)
+        ]
         most = max(len(name.splitlines()) for name in names)
         height = 1.2 + (0.25 + 0.17 * most) * len(names)
         figure = figures.NotebookFigure(figsize=(8, height), layout="constrained")
@@ -147,7 +149,7 @@ def _curve(axes: Axes, table: pd.DataFrame, name: str, color: str) -> None:
     if all(bounds):
         low, high = zip(*[bound for bound in bounds if bound], strict=True)
         axes.fill_between(table.index, low, high, color=color, alpha=0.18, linewidth=0)
-    label = _short(name)
+    label = settings.shortened(name, WIDEST)
     if rows.shape[1] > 1:
         # Of fewer than four the interquartile mean leaves none out.
         label += f": {'interquartile ' * (rows.shape[1] > 3)}mean of {rows.shape[1]} seeds"
@@ -159,25 +161,6 @@ def _others(axes: Axes, table: pd.DataFrame, left: int) -> None:
     """One more setting without a colour; the last of them, with one left, stands for all."""
     label = "further settings: interquartile means" if left == 1 else None
     axes.plot(table.index, _middle(table.to_numpy()), color=figures.GREY, linewidth=1, label=label)
-
-
-def _short(name: str) -> str:
-    return textwrap.shorten(name, WIDEST, placeholder=" …")
-
-
-def _told_apart(names: list[str]) -> list[str]:
-    """Short names; where some would look alike, what those share is counted, and the rest named."""
-    labels = [_short(name) for name in names]
-    told = list(labels)
-    for number, label in enumerate(labels):
-        alike = [name for name, other in zip(names, labels, strict=True) if other == label]
-        if len(alike) > 1:
-            # `name value, name value`; a value may be a tuple, with commas of its own.
-            changes = {name: re.split(r", (?=[a-z_]+ )", name) for name in alike}
-            shared = set.intersection(*map(set, changes.values()))
-            own = [change for change in changes[names[number]] if change not in shared]
-            told[number] = _short(", ".join([f"{len(shared)} shared", *own]))
-    return told
 
 
 def _middle(rows: np.ndarray) -> list[float]:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labkit import compare, compare_plots, opening
+from labkit import compare, compare_plots, opening, settings
 from labkit.config import ParameterError, SACConfig
 from labkit.evaluation import Evaluation
 
@@ -39,9 +39,26 @@ def test_runs_are_found_however_deep_and_grouped_by_what_was_asked_for(folder):
     assert not damaged
     assert [run.setting for run in found] == ["defaults"] * 5 + ["gamma 0.5"] * 2
     assert compare.find([folder / "a", folder / "a" / "seed-0"])[0] == found[:5]
-    assert compare.setting_of(SACConfig(env_name="HalfCheetahBulletEnv-v0", batch_size=64)) == (
+    assert settings.name_of(SACConfig(env_name="HalfCheetahBulletEnv-v0", batch_size=64)) == (
         "HalfCheetahBulletEnv-v0, batch_size 64"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "tutorial"),
+        ({"n_step": 5}, "tutorial, n_step 5"),
+        ({"n_step": 5, "gamma": 0.5}, "tutorial, n_step 5, gamma 0.5"),
+    ],
+)
+def test_what_is_nearer_to_the_tutorial_is_named_after_it(changes, name):
+    assert settings.name_of(SACConfig(**{**settings.TUTORIAL, **changes})) == name
+
+
+def test_what_is_nearer_to_the_defaults_is_named_after_them():
+    taken_back = SACConfig(n_step=1, critic_layer_norm=False)
+    assert settings.name_of(taken_back) == "n_step 1, critic_layer_norm False"
 
 
 def test_a_damaged_run_is_named_and_the_others_are_read(folder):
@@ -192,5 +209,5 @@ def test_long_names_that_begin_alike_are_told_apart():
         "defaults",
         common + "replay_buffer_capacity 10000, reward_scale_factor 1.0",
     ]
-    labels = compare_plots._told_apart(names)
+    labels = settings.told_apart(names, 60)
     assert labels == ["4 shared", "defaults", "4 shared, reward_scale_factor 1.0"]
