@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 
-from labkit import compare, launch, opening
+from labkit import launch, opening, settings
 from labkit.config import ParameterError, SACConfig, refuse
 
 
@@ -65,7 +65,7 @@ def plan(
     if taken:
         raise ParameterError(f"{min(taken)} is refused as a parameter: a sweep chooses it")
     # num_iterations is not part of it: more of them go on in the same directory.
-    names = [name for name in texts if name not in compare.NOT_A_SETTING]
+    names = [name for name in texts if name not in settings.NOT_A_SETTING]
     words = "_".join(f"{name}-{texts[name]}" for name in names) or "defaults"
     setting = setting or re.sub(r"[^\w.+-]+", "_", words)
     jobs = []
