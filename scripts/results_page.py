@@ -154,22 +154,38 @@ def factor_section(table: pd.DataFrame, longer: pd.DataFrame, figure: str) -> st
     """The factors, and those that were followed to a larger budget."""
     followed = ""
     if set(longer.setting) - {"defaults"}:
-        followed = f"Followed to {spaced(study.FOLLOWED_TO)} env steps:\n\n{factor_rows(longer)}\n"
+        followed = (
+            f"Followed to {spaced(study.FOLLOWED_TO)} env steps:\n\n{factor_rows(longer)}\n\n"
+        )
+    from_source = table.setting.str.startswith("source")
     return f"""
-## What matters: single choices taken back, {spaced(study.FACTORS_AT)} env steps
+## What matters: single choices, {spaced(study.FACTORS_AT)} env steps
 
-Each `-back` row takes one choice back to the source document's value and leaves the rest; `source` takes all of them back;
-each `source-and-` row makes one choice alone; a row of one seed is one run, and shows no more than that. `one-step-plain` takes back the two that came last: its runs were made before
+Each `-back` row takes one choice back to the source document's value and leaves the rest. `one-step-plain` takes back the two that came last: its runs were made before
 these were parameters, with code that did what their values say. An `-again` row is seeds 1 and 2 of a row once more,
-on another machine. A seed fixes networks, noise and environments, but not Reverb's choice of samples: two runs of one seed differ about
+on another machine. The other rows change, alone, what the source document and labkit agree on. A row of one seed is one run, and shows no more than that. A seed fixes networks, noise and environments, but not Reverb's choice of samples: two runs of one seed differ about
 as much as two seeds do, and a difference between settings has to be larger than that.
 
-{factor_rows(table)}
+{factor_rows(table[~from_source])}
+
+{followed}{other_side(table[from_source])}
 
 ![Each seed's return by setting, best setting on top]({figure})
 
-{followed}{WHY}
+{WHY}
 """
+
+
+def other_side(table: pd.DataFrame) -> str:
+    """The settings near the source document's, where any was run."""
+    if table.empty:
+        return ""
+    return f"""### From the other side: the source document's settings, and single choices alone
+
+`source` has every hyperparameter of the source document; its time limits are no falls, as that document says and its code does not
+do. Each `source-and-` row makes one of labkit's choices and leaves the rest of `source` as it is.
+
+{factor_rows(table)}"""
 
 
 WHY = """
@@ -192,6 +208,8 @@ more on average in so few runs that chance is not excluded (notebook 05 has the 
 
 def changed(name: str) -> str:
     """The parameters of a setting, as they are passed to papermill."""
+    if name.startswith("source-and-"):
+        return f"all of `source` but `{name.removeprefix('source-and-')}`"
     return ", ".join(f"`{key} {value}`" for key, value in study.SETTINGS[name].items()) or "nothing"
 
 
