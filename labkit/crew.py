@@ -47,6 +47,29 @@ class Restart:
     seconds: float  # between the two
 
 
+def cost_of(restart: Restart, n_step: int, env_step: int) -> dict[str, int]:
+    """What the death of a part costs at most: `env_steps_lost`, `gradient_steps_lost`.
+
+    Args:
+        restart: the death, with the part's last words and its successor's first.
+        n_step: env steps in a row.
+        env_step: the newest that the learner has seen in the table.
+    """
+    from labkit.streams import UNCONFIRMED
+
+    name, before, after = restart.part.name, restart.before, restart.after
+    lost = {"env_steps_lost": 0, "gradient_steps_lost": 0}
+    if name.startswith("rollout worker"):
+        # Rows on their way, and those that waited for the rest of their window.
+        lost["env_steps_lost"] = 2 * UNCONFIRMED - 1 + n_step - 1
+    elif name == "replay":
+        seen = max(before.get("inserts", 0), env_step)
+        lost["env_steps_lost"] = max(0, seen - after.get("restored", 0))
+    elif name == "learner":
+        lost["gradient_steps_lost"] = max(0, before["step"] - after["began"])
+    return lost
+
+
 class Crew:
     """All parts of a run.
 

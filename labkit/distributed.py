@@ -163,21 +163,13 @@ class Driver:
         """Says what a death cost, and restarts the learner with the replay table it belongs to."""
         import ray
 
-        from labkit.streams import UNCONFIRMED
+        from labkit.crew import cost_of
 
-        name, before, after = restart.part.name, restart.before, restart.after
-        lost = {"env_steps_lost": 0, "gradient_steps_lost": 0}
-        if name.startswith("rollout worker"):
-            # At most: rows on their way, and those that waited for the rest of their window.
-            lost["env_steps_lost"] = 2 * UNCONFIRMED - 1 + self.config.n_step - 1
-        elif name == "replay":
-            learner = self.crew.parts["learner"]
-            seen = max(before.get("inserts", 0), learner.status.get("env_step", 0))
-            lost["env_steps_lost"] = max(0, seen - after.get("restored", 0))
+        name, learner = restart.part.name, self.crew.parts["learner"]
+        lost = cost_of(restart, self.config.n_step, learner.status.get("env_step", 0))
+        if name == "replay":
             # Its snapshot belongs to the learner's last checkpoint: both go on from there.
             ray.kill(learner.handle, no_restart=False)
-        elif name == "learner":
-            lost["gradient_steps_lost"] = max(0, before["step"] - after["began"])
         fault = {"part": name, "seconds": round(restart.seconds, 1), **lost}
         self.faults.append(fault)
         why = watchdog.last_words(self.run.path)

@@ -9,7 +9,17 @@ import pytest
 from ray_help import LOOPBACK, PARTS, Line, actor_pids, descendants, listening, wait_until
 
 import labkit
-from labkit import actors, cluster, config, examinations, opening, ray_internals, remote_replay
+from labkit import (
+    actors,
+    cluster,
+    config,
+    crew,
+    examinations,
+    opening,
+    ray_internals,
+    remote_replay,
+    streams,
+)
 from labkit.errors import StalledError
 from labkit.evaluation import Evaluation
 from labkit.examinations import Examination, Examiner
@@ -140,6 +150,23 @@ class Spy(threading.Thread):
             self.sockets |= listening([os.getpid(), *below])
             self.replay |= set(actor_pids(os.getpid(), "Replay"))
             self.kinds |= {kind for kind in PARTS if actor_pids(os.getpid(), kind)}
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "lost"),
+    [
+        ("rollout worker 3", {"inserts": 9}, {}, (2 * streams.UNCONFIRMED - 1 + 4, 0)),
+        ("replay", {"inserts": 500}, {"restored": 440}, (80, 0)),  # the learner saw 520
+        ("replay", {"inserts": 530}, {"restored": 440}, (90, 0)),
+        ("learner", {"step": 250}, {"began": 200}, (0, 50)),
+        ("learner", {"step": 200}, {"began": 200}, (0, 0)),
+        ("tester", {"episodes": 3}, {"episodes": 0}, (0, 0)),
+    ],
+)
+def test_what_a_death_costs(name, before, after, lost):
+    restart = crew.Restart(crew.Part(name, handle=None), before, after, seconds=1.0)
+    cost = crew.cost_of(restart, n_step=5, env_step=520)
+    assert (cost["env_steps_lost"], cost["gradient_steps_lost"]) == lost
 
 
 def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
