@@ -90,7 +90,6 @@ def budget_section(runs: Sequence[Finding], budget: int, figure: str) -> str:
     rows = []
     for run, (_, score) in zip(runs, table.iterrows(), strict=True):
         episodes = np.array(run.scored(iterations).eval_returns)
-        reached = [compare.steps_to_reach(run, level, iterations) for level in LEVELS]
         rows.append(
             {
                 "seed": run.config.seed,
@@ -98,10 +97,7 @@ def budget_section(runs: Sequence[Finding], budget: int, figure: str) -> str:
                 "worst, best episode": f"{episodes.min():+.2f}, {episodes.max():+.2f}",
                 "distance": f"{score.distance:.2f} m",
                 "length": f"{score.length:.0f} of 1000",
-                **{
-                    f"steps to {level:+d}": spaced(step) if step else "not reached"
-                    for level, step in zip(LEVELS, reached, strict=True)
-                },
+                **{f"steps to {level:+d}": steps(run, level, iterations) for level in LEVELS},
                 "wall time": f"{score.minutes:.0f} min",
             }
         )
@@ -124,12 +120,20 @@ the first evaluation (five episodes, every 10 000 steps) with at least that mean
 PPO2, ES = (score for score, _ in compare_plots.PUBLISHED_SCORES)
 
 
+def steps(run: Finding, level: float, iterations: int) -> str:
+    """See `compare.steps_to_reach`."""
+    reached = compare.steps_to_reach(run, level, iterations)
+    return spaced(reached) if reached else "not reached"
+
+
 def factor_scores(found: Sequence[Finding], budget: int) -> pd.DataFrame:
-    """See `compare.scores`; settings named as in `study.SETTINGS`."""
+    """See `compare.scores`; settings named as in `study.SETTINGS`, and `soon`: steps to +5."""
     tables = [compare.scores([], budget)]  # its columns, where there is no run
     for name in study.SETTINGS:
-        runs = of(name, found, budget)
-        tables.append(compare.scores(runs, study.iterations(name, budget)).assign(setting=name))
+        runs, iterations = of(name, found, budget), study.iterations(name, budget)
+        soon = {run.path: steps(run, LEVELS[1], iterations) for run in runs}
+        table = compare.scores(runs, iterations)
+        tables.append(table.assign(setting=name, soon=table.path.map(soon)))
     return pd.concat(tables)
 
 
@@ -145,6 +149,9 @@ def factor_rows(table: pd.DataFrame) -> str:
                 "seeds": " ".join(f"{value:+.2f}" for value in values),
                 "middle": f"{score.iqm:+.2f}",
                 "length": f"{table.length[table.setting == name].mean():.0f}",
+                f"steps to {LEVELS[1]:+d}": ", ".join(
+                    table.soon[table.setting == name].replace("not reached", "–")
+                ),
             }
         )
     return markdown(pd.DataFrame(rows))
@@ -163,7 +170,7 @@ def factor_section(table: pd.DataFrame, longer: pd.DataFrame, figure: str) -> st
 
 Each `-back` row takes one choice back to the source document's value and leaves the rest. `one-step-plain` takes back the two that came last: its runs were made before
 these were parameters, with code that did what their values say. An `-again` row is seeds 1 and 2 of a row once more,
-on another machine. The other rows change, alone, what the source document and labkit agree on. A row of one seed is one run, and shows no more than that. A seed fixes networks, noise and environments, but not Reverb's choice of samples: two runs of one seed differ about
+on another machine. Steps to +5 are env steps at the first evaluation, every 10 000 gradient steps, with at least that mean (–: none). The other rows change, alone, what the source document and labkit agree on. A row of one seed is one run, and shows no more than that. A seed fixes networks, noise and environments, but not Reverb's choice of samples: two runs of one seed differ about
 as much as two seeds do, and a difference between settings has to be larger than that.
 
 {factor_rows(table[~from_source])}

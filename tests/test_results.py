@@ -85,8 +85,12 @@ def test_the_page_holds_what_the_runs_hold(small_study):
     assert "The defaults after 10 020 env steps: +3.00 (95 % interval +" in page
     assert "5 seeds)" in page
     assert re.search(r"\| 4 \| \+5\.00 ± 0\.62 \| \+4\.00, \+6\.00 \| 2\.50 m \| 200 of 1000", page)
-    assert re.search(r"\| defaults \| nothing \| (\+9\.00 ?){5} \| \+9\.00 \|", page)
-    assert re.search(r"\| +greedy_share-back \| `greedy_share 0` \| -4\.50 \|", page)
+    assert re.search(
+        r"\| defaults \| nothing \| (\+9\.00 ?){5} \| \+9\.00 \| 100 \| 20, 20, 20, 20, 20 \|", page
+    )
+    assert re.search(
+        r"\| +greedy_share-back \| `greedy_share 0` \| (-4\.50 \| ){2}100 \| – \|", page
+    )
     assert "- defaults, 10 020 env steps: seed 5\n" in page
     assert "10 010 env steps: seed" not in page, "listed as not run, and is there"
     assert "numpy 1.26" in page
