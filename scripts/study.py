@@ -78,6 +78,7 @@ PLAN = (
     Job("defaults", 0, 110_000),
     *(Job("defaults", seed, 300_000) for seed in (1, 2, ENDURING, 0)),
     *(Job("defaults-again", seed, budget) for seed in (1, 2) for budget in (FACTORS_AT, 100_000)),
+    Job("defaults-again", 0, 110_000),  # notebook 03's, before it was executed anew
     *(Job("greedy_share-back-again", seed, FACTORS_AT) for seed in (1, 2)),
     *(Job("one-step-plain", seed, FACTORS_AT) for seed in (0, 1, 2)),
     *(
