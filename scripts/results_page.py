@@ -204,17 +204,17 @@ Why each was chosen; whether it matters is what a row of the table says, where t
   a learning rate a step. Steps to +5 show it. From the source document's side neither of the two alone made it walk.
 - **Observation scale**: motor velocities reach 20 rad/s and torques 5.7 while the base's quaternion stays within 1. Unscaled, the
   first layer sees the velocities and little of the attitude that keeps the robot upright.
-- **Replay capacity** of 10 000 is exactly the random collection: from the first step on, everything is forgotten after 10 000 steps. In one run
-  that cost nothing, so it is not what keeps the source document's settings from walking; a small table is also a recent one, and returns of several steps prefer what the present policy did.
+- **Replay capacity** of 10 000 is exactly the random collection: from the first step on, everything is forgotten after 10 000 steps. Taken back alone, in
+  one run, it cost nothing that could be seen. A small table is also a recent one, and returns of several steps are less wrong for what the present policy did: that may be why.
 - **Several steps in one transition**: an action of 10 ms moves the robot by a centimetre, once it walks. Five rewards in a row tell more of it than one, and what \
 is found out about a state reaches the states before it in a fifth of the updates.
 - **Normalised critics** bound what is believed of actions that were never tried: the actor cannot climb into a guess that grows without end.
-- **Discount**: 1 / (1 - γ) steps are looked ahead, a second at 0.99 and a fifth of one at 0.95: too short to see a fall coming, and it fell in most episodes.
-- **Target entropy**: how noisy the policy is held. The paper's -8 is a less noisy one than TF-Agents' -4; one run does not tell them apart.
-- **Time limits**: counted as falls they punish a robot for standing at the end. Of a thousand transitions that is one, and of its discounted future most is the next second, so that it costs little here, and did
-  not show in one run. It is a mistake all the same, and costs where episodes are short or γ is near 1 (Pardo et al., 2018).
-- **Exploration noise** is the policy's own, as the temperature has it. What was varied is the share of episodes without it:
-- **Greedy episodes** in the collection: a policy that has only ever acted with noise meets states without noise at its first greedy step, and may fall there. \
+- **Discount**: 1 / (1 - γ) steps are looked ahead, a second at 0.99 and a fifth of one at 0.95. The one run at 0.95 learned to walk and fell in most of its last
+  episodes; it may be too short a time to see a fall coming.
+- **Target entropy**: how noisy the policy is held. At the paper's -8 it is less noisy than at TF-Agents' -4; one run does not tell the two apart.
+- **Time limits**: counted as falls they punish a robot for standing at the end. That is one transition of a thousand, and at γ = 0.99 it reaches back about a second: one run showed no harm.
+  It is a mistake all the same, and costs more where episodes are short or γ is nearer to 1 (Pardo et al., 2018).
+- **Exploration noise** is the policy's own, and the temperature decides how much. What was varied is the share of episodes that are collected without it, the greedy ones: a policy that has only ever acted with noise meets states without noise at its first greedy step, and may fall there. \
 That was so with critics of one step, without normalisation, when this was chosen. Whether it still helps with the two choices above is open: taken back, it scored \
 more on average in so few runs that chance is not excluded (notebook 05 has the test). `-p greedy_share 0` leaves it out.
 """
