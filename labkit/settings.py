@@ -25,31 +25,33 @@ TUTORIAL: dict[str, Any] = {
     "n_step": 1,
     "critic_layer_norm": False,
 }
+LONG = 20  # characters of a value
 
 
 def name_of(config: SACConfig) -> str:
     """What a configuration asks for beyond its environment's defaults; else `defaults`.
 
     One that is nearer to the TF-Agents tutorial than to the defaults is named after it:
-    `tutorial`, or `tutorial, n_step 5`.
+    `tutorial`, or `tutorial, n_step 5`; `observation_scale default` where the value is a long one.
     """
     usual = SACConfig.parse({"env_name": config.env_name})
-    words = _changes(config, usual)
+    words = _changes(config, usual, usual)
     if config.env_name == TUTORIAL_ENVIRONMENT:
-        tutorial = ["tutorial", *_changes(config, attrs.evolve(usual, **TUTORIAL))]
+        tutorial = ["tutorial", *_changes(config, attrs.evolve(usual, **TUTORIAL), usual)]
         words = min(words, tutorial, key=len)
     else:
         words.insert(0, config.env_name)
     return ", ".join(words) or "defaults"
 
 
-def _changes(config: SACConfig, base: SACConfig) -> list[str]:
-    return [
-        f"{field.name} {getattr(config, field.name)}"
-        for field in attrs.fields(SACConfig)
-        if field.name not in NOT_A_SETTING
-        and getattr(config, field.name) != getattr(base, field.name)
-    ]
+def _changes(config: SACConfig, base: SACConfig, usual: SACConfig) -> list[str]:
+    words = []
+    for name in (field.name for field in attrs.fields(SACConfig)):
+        value = getattr(config, name)
+        if name not in NOT_A_SETTING and value != getattr(base, name):
+            known = value == getattr(usual, name) and len(str(value)) > LONG
+            words.append(f"{name} {'default' if known else value}")
+    return words
 
 
 def told_apart(names: list[str], width: int) -> list[str]:

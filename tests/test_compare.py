@@ -50,6 +50,8 @@ def test_runs_are_found_however_deep_and_grouped_by_what_was_asked_for(folder):
         ({}, "tutorial"),
         ({"n_step": 5}, "tutorial, n_step 5"),
         ({"n_step": 5, "gamma": 0.5}, "tutorial, n_step 5, gamma 0.5"),
+        ({"observation_scale": None}, "tutorial, observation_scale default"),
+        ({"observation_scale": (2,) * 9}, f"tutorial, observation_scale {(2.0,) * 9}"),
     ],
 )
 def test_what_is_nearer_to_the_tutorial_is_named_after_it(changes, name):
