@@ -110,6 +110,21 @@ def test_a_factor_that_was_followed_has_a_table_of_its_own(small_study):
     assert re.search(r"\| +greedy_share-back \| `greedy_share 0` \| \+7\.00 \|", after)
 
 
+def test_the_source_documents_side_has_a_table_of_its_own(small_study):
+    write_run(small_study / "kept" / "defaults" / "seed-0", 0, [9, 8], 20)
+    for name, end in (("source", -2.0), ("source-and-n_step", 1.5)):
+        texts = study.SETTINGS[name]
+        write_run(small_study / "kept" / name / "seed-0", 0, [end], 20, **texts)
+    results_page.write(compare.find(small_study / "kept")[0], small_study)
+    page = (small_study / "README.md").read_text()
+    before, after = page.split("### From the other side")
+    assert "The best of these rows came to +1.50; all choices together" in after
+    assert "`defaults` above, to +9.00" in after
+    assert "| source-and-n_step | all of `source` but `n_step` | +1.50 |" in after
+    assert "| source" not in before
+    assert "| defaults | nothing |" not in after
+
+
 def test_settings_are_compared_after_the_same_env_steps(small_study, monkeypatch):
     """Two env steps for each gradient step: ten of these when others have taken twenty."""
     name = "half-the-gradient-steps"
