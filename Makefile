@@ -17,10 +17,10 @@ setup: ## make .venv from requirements.lock (nothing, if that is done)
 	@scripts/setup.sh
 
 run: setup ## train the Minitaur: notebooks/03_sac_minitaur.ipynb into a new folder under runs/
-	@$(PY) -m labkit.launch notebooks/03_sac_minitaur.ipynb $(ARGS)
+	@$(PY) -m labkit.cli.run notebooks/03_sac_minitaur.ipynb $(ARGS)
 
 sweep: setup ## several seeds side by side, then compared (SEEDS='0 1 2' ARGS='-p gamma 0.98')
-	@$(PY) -m labkit.sweep notebooks/03_sac_minitaur.ipynb --seeds '$(SEEDS)' $(ARGS)
+	@$(PY) -m labkit.cli.sweep notebooks/03_sac_minitaur.ipynb --seeds '$(SEEDS)' $(ARGS)
 
 results: setup ## run what is missing of the tracked study (hours), write results/minitaur/README.md
 	@$(PY) scripts/results.py $(ARGS)
@@ -34,7 +34,7 @@ else
 endif
 
 doctor: setup ## does everything that labkit needs work on this machine?
-	@$(PY) -m labkit.doctor
+	@$(PY) -m labkit.cli.doctor
 
 test: setup ## run all tests, every notebook included
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
@@ -43,7 +43,7 @@ browser: setup ## run every notebook in JupyterLab, driven in Chromium; screensh
 	@SCREENSHOTS=build/browser $(PY) -m pytest -m browser tests/browser $(ARGS)
 
 faults: setup ## end the processes of a Ray run, one by one, and a second machine; see what is lost
-	@$(PY) -m pytest -m slow tests/test_ray_faults.py tests/test_notebook_04.py $(ARGS)
+	@$(PY) -m pytest -m slow tests/distributed tests/notebooks $(ARGS)
 
 check: setup ## format, lint, types, tests
 	@$(PY) -m ruff format --check --quiet .

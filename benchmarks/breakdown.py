@@ -1,8 +1,8 @@
 """Where labkit's time goes: each part alone, and in the loop, where everything overlaps.
 
 This is a process of its own: the probes cost a little, so the throughput is measured without them.
-They wrap the seams of `labkit.loop`, listed in `probe`; if one is moved, this must follow, and
-`main` says which one was never passed.
+They wrap the functions of `labkit.training.local` that `probe` lists; if one is moved, this must
+follow, and `main` names each that was never called.
 """
 
 import concurrent.futures
@@ -15,8 +15,10 @@ import numpy as np
 import labkit
 from benchmarks.contender_labkit import configure, time_training
 from benchmarks.stopwatch import per_call_ms, worker
-from labkit import collect, environments, learn
-from labkit import parts as labkit_parts
+from labkit.environments.seeding import raw_env
+from labkit.sac.policies import ActorPolicy
+from labkit.sac.update import make_steps, make_update
+from labkit.training import components as labkit_parts
 
 ENGINE, ENVIRONMENT, WRAPPERS = "physics engine", "environment's Python", "wrappers"
 POLICY, WRITING, WAITING = "policy", "writing", "waiting for the gradient step"
@@ -53,22 +55,22 @@ class Probes:
 
 def probe(parts, probes: Probes) -> None:
     """Wraps what one iteration passes through; nested parts are told apart in `split`."""
-    env, inner = parts.collect_env, environments.raw(parts.collect_env)
+    env, inner = parts.collect_env, raw_env(parts.collect_env)
     client = inner._pybullet_client
     client.stepSimulation = probes.wrap(ENGINE, client.stepSimulation)
     inner.step, inner.reset = (probes.wrap("raw", f) for f in (inner.step, inner.reset))
     env.step, env.reset = (probes.wrap("env", f) for f in (env.step, env.reset))
     parts.replay.write = probes.wrap(WRITING, parts.replay.write)
-    collect.ActorPolicy.__call__ = probes.wrap(POLICY, collect.ActorPolicy.__call__)
+    ActorPolicy.__call__ = probes.wrap(POLICY, ActorPolicy.__call__)
     result = concurrent.futures.Future.result
     concurrent.futures.Future.result = probes.wrap(WAITING, result)
-    make_steps = learn.make_steps
+    make_steps = make_steps
 
     def timed_steps(*args):
         steps, begun = make_steps(*args)
         return probes.wrap(GRADIENT, steps), begun
 
-    learn.make_steps = timed_steps
+    make_steps = timed_steps
 
 
 def split(probes: Probes, iterations: int, wall_ms: float) -> dict[str, float]:
@@ -85,13 +87,13 @@ def split(probes: Probes, iterations: int, wall_ms: float) -> dict[str, float]:
 
 def alone(parts, config) -> dict[str, float]:
     """Milliseconds of one call of each part while nothing else runs."""
-    env, policy = parts.collect_env, collect.ActorPolicy(parts.agent, seed=0)
+    env, policy = parts.collect_env, ActorPolicy(parts.agent, seed=0)
     step = env.reset()
     observation, action = step.observation, policy(step.observation)
     actions = np.random.default_rng(0).uniform(-1, 1, (10**5, len(action))).astype(np.float32)
     choose = iter(actions)
     batches = iter(parts.replay.dataset(config.batch_size))
-    update = learn.make_update(parts.agent, parts.layout, parts.strategy)
+    update = make_update(parts.agent, parts.layout, parts.strategy)
     rows = next(batches)
     for _ in range(20):  # traced, and past the batches that were fetched ahead
         update(rows), next(batches)
@@ -119,7 +121,7 @@ def main(options) -> dict:
     parts.close()
     unseen = [name for name in (ENGINE, POLICY, WRITING, *LEARNS) if not probes.calls[name]]
     if unseen:
-        raise RuntimeError(f"labkit.loop no longer passes through: {', '.join(unseen)}")
+        raise RuntimeError(f"labkit.training.local no longer passes through: {', '.join(unseen)}")
     return {
         "alone": one_by_one,
         "in_loop": split(probes, options.iterations, timed["wall_ms"]),

@@ -20,12 +20,15 @@ from matplotlib.figure import Figure
 
 import labkit
 from benchmarks.throughput import machine
-from labkit import cluster, environments, learn, runtime
-from labkit.agent import create_agent
+from labkit.distributed import ray_cluster
+from labkit.environments.make import make_environment
 from labkit.errors import PATIENCE_SECONDS
-from labkit.figures import BLUE, GREY, ORANGE, STYLE
-from labkit.rows import layout_of
-from labkit.server import free_port
+from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
+from labkit.replay.ports import free_port
+from labkit.replay.transitions import layout_of
+from labkit.sac.agent import create_agent
+from labkit.sac.update import flat_weights
+from labkit.strategy import make_strategy
 
 OUT = Path(__file__).resolve().parent / "results"
 PARTS = ("replay", "parameter server")
@@ -34,11 +37,11 @@ WORKERS = "rollout workers"
 
 def play(number: int, seconds: float, gate: Any, rates: Any) -> None:
     """Takes env steps by the untrained policy and keeps nothing; puts down how many a second."""
-    from labkit.collect import Collector
-    from labkit.rollout import actor_policy
+    from labkit.distributed.workers import actor_policy
+    from labkit.sac.collector import Collector
 
     config = labkit.SACConfig()
-    env = environments.make(config.env_name, seed=number)
+    env = make_environment(config.env_name, seed=number)
     policy = actor_policy(config, env, number, config.greedy_share)
     collector = Collector(env, policy, lambda *row: None, policy.new_episode, config.n_step)
     collector.run(200)
@@ -67,16 +70,16 @@ def measure(collectors: int, seconds: float) -> dict[str, Any]:
     """Env steps per second of so many workers, and the cores that the servers keep busy."""
     import ray
 
-    from labkit.actors import ParameterServer
-    from labkit.crew import Crew
-    from labkit.remote_replay import Replay
-    from labkit.rollout import RolloutWorker
+    from labkit.distributed.parameter_server import ParameterServer
+    from labkit.distributed.replay_actor import Replay
+    from labkit.distributed.supervisor import Crew
+    from labkit.distributed.workers import RolloutWorker
 
     config = labkit.SACConfig()
-    env = environments.make(config.env_name, seed=0)
-    agent = create_agent(config, env, runtime.make_strategy("cpu", config.batch_size))
-    weights = learn.flat_weights(agent).numpy()
-    with tempfile.TemporaryDirectory() as name, cluster.connection(None, collectors):
+    env = make_environment(config.env_name, seed=0)
+    agent = create_agent(config, env, make_strategy("cpu", config.batch_size))
+    weights = flat_weights(agent).numpy()
+    with tempfile.TemporaryDirectory() as name, ray_cluster.connection(None, collectors):
         crew, folder, port = Crew(), Path(name), free_port()
         server = f"{ray.util.get_node_ip_address()}:{port}"
         crew.hire("replay", Replay, config, layout_of(env), folder, port, False, num_cpus=0)

@@ -8,8 +8,8 @@ import attrs
 
 import labkit
 from benchmarks.stopwatch import Stopwatch, worker
-from labkit import opening, runs
-from labkit import parts as labkit_parts
+from labkit.training import components as labkit_parts
+from labkit.training import run_directory
 
 
 class EnoughError(Exception):
@@ -17,7 +17,7 @@ class EnoughError(Exception):
 
 
 @attrs.define
-class TimedRun(runs.Run):
+class TimedRun(run_directory.Run):
     """A run that looks at the clock with each row of metrics and ends when that is enough."""
 
     stopwatch: Stopwatch | None = None
@@ -60,7 +60,7 @@ def time_training(
     """
     config = configure(warmup, iterations, initial=1)
     with tempfile.TemporaryDirectory() as folder:
-        base = opening.open_run(folder, config)
+        base = run_directory.open_run(folder, config)
         stopwatch = Stopwatch(warmup, iterations, at_start)
         run = TimedRun(path=base.path, config=config, stopwatch=stopwatch)
         with contextlib.suppress(EnoughError):

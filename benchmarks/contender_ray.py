@@ -12,7 +12,7 @@ import attrs
 import labkit
 from benchmarks.contender_labkit import configure
 from benchmarks.stopwatch import worker
-from labkit import opening, runs
+from labkit.training import run_directory
 
 
 def family() -> dict[int, tuple[float, float]]:
@@ -38,7 +38,7 @@ def family() -> dict[int, tuple[float, float]]:
 class Watch(threading.Thread):
     """Notes the CPU time of all processes when metrics.csv gets certain rows."""
 
-    def __init__(self, run: runs.Run, steps: tuple[int, ...]):
+    def __init__(self, run: run_directory.Run, steps: tuple[int, ...]):
         super().__init__(daemon=True)
         self.folder, self.steps, self.noted = run.path, steps, {}
 
@@ -62,7 +62,7 @@ def main(options) -> dict[str, float]:
     )
     first, last = options.warmup, options.warmup + options.iterations
     with tempfile.TemporaryDirectory() as folder:
-        run = opening.open_run(folder, config)
+        run = run_directory.open_run(folder, config)
         watch = Watch(run, (first, last))
         watch.start()
         labkit.train_on_ray(config, 1, run=run)

@@ -68,7 +68,7 @@ def contenders(with_sb3: bool) -> list[Contender]:
 
 def why_no_ray() -> str:
     """Why the Ray executor is not measured; empty as soon as it can be."""
-    for module in ("labkit.distributed", "benchmarks.contender_ray"):
+    for module in ("labkit.distributed.driver", "benchmarks.contender_ray"):
         if importlib.util.find_spec(module) is None:
             return f"{module} does not exist yet"
     return ""

@@ -93,10 +93,10 @@ def matrix_rate(rounds: int = 30, chain: int = 50) -> float:
 def physics_ms(steps: int = 400) -> float:
     """Milliseconds that PyBullet computes in one Minitaur env step, by the median."""
     import labkit
-    from labkit import environments
+    from labkit.environments.seeding import raw_env
 
     env = labkit.make_environment("MinitaurBulletEnv-v0", seed=0)
-    inner = environments.raw(env)
+    inner = raw_env(env)
     client, spent = inner._pybullet_client, []
     simulate = client.stepSimulation
 

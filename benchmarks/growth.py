@@ -13,14 +13,14 @@ import numpy as np
 
 from benchmarks.contender_labkit import configure, time_training
 from benchmarks.stopwatch import resident_mib, worker
-from labkit import parts as labkit_parts
-from labkit import replay
+from labkit.replay import reverb_replay
+from labkit.training import components as labkit_parts
 
 SIZES = (10_000, 100_000, 1_000_000)
 ROUNDS = 3
 
 
-class Table(replay.ReverbReplay):
+class Table(reverb_replay.ReverbReplay):
     """A table that fills itself."""
 
     held = 0

@@ -28,8 +28,8 @@ from matplotlib.figure import Figure
 import labkit
 from benchmarks import contenders
 from benchmarks.throughput import machine
-from labkit import opening, runs, stopping
-from labkit.figures import BLUE, ORANGE, STYLE
+from labkit.plotting.style import BLUE, ORANGE, STYLE
+from labkit.training import run_directory, signals
 
 ENV = "LunarLanderContinuous-v2"
 SOLVED, EPISODES, MOST_ENV_STEPS = 200.0, 20, 300_000
@@ -56,7 +56,7 @@ def configure(seed: int, **changes: Any) -> labkit.SACConfig:
     return labkit.SACConfig(**{**settings, **changes})
 
 
-def train(executor: str, config: labkit.SACConfig, run: runs.Run) -> None:
+def train(executor: str, config: labkit.SACConfig, run: run_directory.Run) -> None:
     """Runs one executor."""
     if executor == "ray":
         labkit.train_on_ray(config, 1, run=run)
@@ -66,7 +66,7 @@ def train(executor: str, config: labkit.SACConfig, run: runs.Run) -> None:
 
 def solved_at(path: Path) -> tuple[int, float] | None:
     """Env step and mean return of the first evaluation that counts as solved."""
-    table = runs.read_metrics(path)
+    table = run_directory.read_metrics(path)
     enough = table[(table.eval_returns.map(len) >= EPISODES) & (table.eval_return >= SOLVED)]
     return (
         None if enough.empty else (int(enough.env_step.iloc[0]), float(enough.eval_return.iloc[0]))
@@ -76,11 +76,13 @@ def solved_at(path: Path) -> tuple[int, float] | None:
 def solve(executor: str, seed: int) -> None:
     """Trains until solved, or until the budget is spent; nothing when that was done before."""
     path, config = RUNS / f"{executor}-{seed}", configure(seed)
-    if (path / "config.json").exists() and (solved_at(path) or opening.is_finished(path, config)):
+    if (path / "config.json").exists() and (
+        solved_at(path) or run_directory.is_finished(path, config)
+    ):
         return
-    run, stop = opening.open_run(path, config), path / "stop"
+    run, stop = run_directory.open_run(path, config), path / "stop"
     stop.unlink(missing_ok=True)
-    os.environ[stopping.FILE_VARIABLE] = str(stop)
+    os.environ[signals.FILE_VARIABLE] = str(stop)
     over = threading.Event()
 
     def watch() -> None:
@@ -97,10 +99,10 @@ def solve(executor: str, seed: int) -> None:
 def keep(executor: str, seed: int) -> dict[str, Any]:
     """Copies a run's small files to results/; returns its row of summary.csv."""
     source, target = RUNS / f"{executor}-{seed}", RESULTS / f"{executor}-{seed}"
-    runs.copy_records(source, target)
-    table, found = runs.read_metrics(source), solved_at(source)
+    run_directory.copy_records(source, target)
+    table, found = run_directory.read_metrics(source), solved_at(source)
     evaluated = table.dropna(subset="eval_return")
-    spent = opening.is_finished(source, configure(seed))
+    spent = run_directory.is_finished(source, configure(seed))
     return {
         "executor": executor,
         "seed": seed,
@@ -126,7 +128,7 @@ def time_labkit(executor: str) -> float:
     )
     path = RUNS / f"timing-{executor}"
     shutil.rmtree(path, ignore_errors=True)
-    run = opening.open_run(path, config)
+    run = run_directory.open_run(path, config)
     train(executor, config, run)
     table = run.metrics()
     rows = table[table.critic_loss.notna()].set_index("gradient_step").wall_seconds
@@ -162,7 +164,7 @@ def draw(folders: Sequence[Path]) -> Figure:
         figure = Figure(figsize=(7, 3.5), layout="constrained")
         axes = figure.subplots()
         for folder in folders:
-            table = runs.read_metrics(folder).dropna(subset="eval_return")
+            table = run_directory.read_metrics(folder).dropna(subset="eval_return")
             ours = BLUE if folder.name.startswith("local") else ORANGE
             axes.plot(table.env_step, table.eval_return, "o-", color=ours, markersize=3)
         for colour, label in ((BLUE, "local executor"), (ORANGE, "Ray, one collector")):

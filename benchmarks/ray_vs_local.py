@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 
 import labkit
 from benchmarks.contenders import ROOT
-from labkit import opening, runs
-from labkit.figures import BLUE, GREY, ORANGE, STYLE
+from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
+from labkit.training import run_directory
 
 STUDY = ROOT / "results" / "minitaur" / "study"
 SETTING = {"greedy_share": 0.0}
@@ -37,8 +37,8 @@ FIELDS = (*FIELDS, "staleness_median", "staleness_max")
 def train(config: labkit.SACConfig) -> Path:
     """One run on Ray, unless it is finished; returns its directory."""
     path = RUNS / f"ray-{config.seed}"
-    if not (path / "config.json").exists() or not opening.is_finished(path, config):
-        labkit.train_on_ray(config, 1, run=opening.open_run(path, config))
+    if not (path / "config.json").exists() or not run_directory.is_finished(path, config):
+        labkit.train_on_ray(config, 1, run=run_directory.open_run(path, config))
     return path
 
 
@@ -49,7 +49,7 @@ def score(path: Path, iterations: int) -> dict[str, float]:
         click.ClickException: it has no final evaluation there.
     """
     if (path / "config.json").exists():
-        table = runs.read_metrics(path)
+        table = run_directory.read_metrics(path)
         final = table[(table.gradient_step == iterations) & (table.eval_returns.map(len) >= 20)]
         if len(final):
             row = final.iloc[0]
@@ -107,7 +107,7 @@ def main(iterations: int, seeds: tuple[int, ...]) -> None:
     for seed in seeds:
         config = labkit.SACConfig(num_iterations=iterations, seed=seed, **SETTING)
         path = train(config)
-        runs.copy_records(path, RESULTS / path.name)
+        run_directory.copy_records(path, RESULTS / path.name)
         rows.append({"executor": "ray", "seed": seed} | row(path, iterations))
         print(rows[-1], flush=True)
     rows += there_already(*EARLIER, iterations)

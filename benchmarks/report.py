@@ -7,7 +7,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.figures import BLUE, GREY, ORANGE, STYLE
+from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
 
 AIMS = {"published": 2.0, "sb3": 1.4, "sb3_1": 1.4}  # labkit's rate over theirs
 RAY_AIMS = {"published": 2.4, "sb3": 1.7, "sb3_1": 1.7}  # the Ray executor's rate over theirs

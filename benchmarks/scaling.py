@@ -23,7 +23,10 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 import labkit
-from labkit import figures, runtime
+from labkit import runtime
+from labkit.plotting import style
+from labkit.sac.update import make_update
+from labkit.strategy import make_strategy
 
 ROOT = Path(__file__).resolve().parent.parent
 NETWORKS = {"the notebook's networks": (256, 256), "ten times wider": (2560, 2560)}
@@ -59,19 +62,19 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     from tf_agents.environments import random_py_environment
     from tf_agents.specs import array_spec
 
-    from labkit import agent, learn
-    from labkit.rows import Layout
+    from labkit.replay.transitions import Layout
+    from labkit.sac import agent
 
     one = "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
     name = one if case.replicas == 1 else f"mirrored:{case.replicas}"
-    strategy = runtime.make_strategy(name, case.batch_size)
+    strategy = make_strategy(name, case.batch_size)
     specs = (array_spec.BoundedArraySpec((n,), np.float32, -1, 1) for n in (28, 8))
     sizes = {f"{name}_fc_layer_params": case.layers for name in ("actor", "critic_joint")}
     config = labkit.SACConfig.parse({"batch_size": case.batch_size, **sizes})
     # The Minitaur's shapes without its physics.
     made = agent.create_agent(config, random_py_environment.RandomPyEnvironment(*specs), strategy)
     layout = Layout(28, 8)
-    update = learn.make_update(made, layout, strategy)
+    update = make_update(made, layout, strategy)
     rows = tf.random.stateless_normal([case.batch_size, layout.width], [0, 0])
     for _ in range(3):  # the first compiles
         update(rows)[0].numpy()
@@ -161,7 +164,7 @@ def _devices(gpus: list[str]) -> dict[str, Any]:
 def draw(result: dict[str, Any]) -> Figure:
     """Samples per second over replicas, one panel for each network, every repeat as a dot."""
     networks = list(dict.fromkeys(case["network"] for case in result["cases"]))
-    with mpl.rc_context(figures.STYLE):
+    with mpl.rc_context(style.STYLE):
         figure = Figure(figsize=(4 * max(2, len(networks)), 4.2), layout="constrained")
         panels = figure.subplots(1, len(networks), squeeze=False)[0]
         for axes, network in zip(panels, networks, strict=True):
@@ -179,10 +182,10 @@ def _panel(axes, found: list[dict[str, Any]]) -> None:
     counts = sorted({case["replicas"] for case in found})
     (one,) = (case for case in found if case["replicas"] == 1)
     ideal = [n * one["samples_per_second"] for n in counts]
-    axes.plot(counts, ideal, color=figures.GREY, linestyle="--", label="N times one replica")
+    axes.plot(counts, ideal, color=style.GREY, linestyle="--", label="N times one replica")
     kinds = {
-        GLOBAL: (figures.BLUE, "o", lambda c: c["batch_size"] == one["batch_size"]),
-        PER_REPLICA: (figures.ORANGE, "s", lambda c: c["batch_per_replica"] == one["batch_size"]),
+        GLOBAL: (style.BLUE, "o", lambda c: c["batch_size"] == one["batch_size"]),
+        PER_REPLICA: (style.ORANGE, "s", lambda c: c["batch_per_replica"] == one["batch_size"]),
     }
     for label, (colour, marker, belongs) in kinds.items():
         some = sorted(filter(belongs, found), key=lambda case: case["replicas"])

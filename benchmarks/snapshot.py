@@ -18,10 +18,11 @@ import numpy as np
 
 import labkit
 from benchmarks.growth import Table
-from labkit import checkpoint, learn
-from labkit.agent import state_variables
-from labkit.parts import build
-from labkit.rows import Layout
+from labkit.replay.transitions import Layout
+from labkit.sac.agent import state_variables
+from labkit.sac.update import make_update
+from labkit.training import checkpoint
+from labkit.training.components import build
 
 RESULTS = Path(__file__).resolve().parent / "results"
 AIM = 1.3
@@ -35,7 +36,7 @@ def main(transitions: int, repeats: int, out: Path) -> None:
     """Measures, prints, writes."""
     parts = build(labkit.SACConfig(initial_collect_steps=1, replay_buffer_capacity=1_000))
     parts.close()
-    learn.make_update(parts.agent, parts.layout, parts.strategy).get_concrete_function(
+    make_update(parts.agent, parts.layout, parts.strategy).get_concrete_function(
         np.zeros((256, parts.layout.width), np.float32)
     )
     arrays = [variable.numpy() for variable in state_variables(parts.agent)]

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.stopwatch import resident_mib
-from labkit import opening, runs
+from labkit.training import run_directory
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MIB_ALLOWED, FILES_ALLOWED = 100, 5  # beyond what was there after the first fifth
@@ -46,7 +46,7 @@ class Cheap(gym.Env):
 
 
 @attrs.define
-class WatchedRun(runs.Run):
+class WatchedRun(run_directory.Run):
     """A run that notes memory and open files with each row of metrics."""
 
     seen: list = attrs.field(factory=list)
@@ -74,7 +74,7 @@ def measure(steps: int) -> pd.DataFrame:
         checkpoint_interval=steps // 30,
     )
     with tempfile.TemporaryDirectory() as folder:
-        base = opening.open_run(folder, config)
+        base = run_directory.open_run(folder, config)
         run = WatchedRun(path=base.path, config=config)
         labkit.train(config, run, make_env=Cheap)
     return pd.DataFrame(run.seen, columns=["gradient_step", "resident_mib", "open_files"])

@@ -50,7 +50,9 @@ class Stopwatch:
 
 def resident_mib() -> float:
     """Memory of this process that is in RAM now."""
-    from labkit.memory import resident_bytes  # not at the top: Stable-Baselines3 has no labkit
+    from labkit.teaching.memory import (
+        resident_bytes,  # not at the top: Stable-Baselines3 has no labkit
+    )
 
     return resident_bytes() / 2**20
 

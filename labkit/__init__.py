@@ -6,40 +6,60 @@ run = labkit.train(config)                           # one process; results unde
 run.metrics()                                        # a pandas table
 """
 
+from typing import TYPE_CHECKING, Any
+
 from labkit import runtime
 from labkit.config import ParameterError, SACConfig
+from labkit.errors import RunError
 from labkit.runtime import quiet
+
+if TYPE_CHECKING:
+    from labkit.distributed.driver import train_on_ray
+    from labkit.environments.make import make_environment
+    from labkit.sac.evaluation import evaluate
+    from labkit.sac.policies import ActorPolicy
+    from labkit.training.local import train
+    from labkit.training.run_directory import Run, open_run, start_run
 
 runtime.prepare()
 
 __version__ = "0.1.0"
 __all__ = [
+    "ActorPolicy",
     "ParameterError",
-    "Parts",
+    "Run",
+    "RunError",
     "SACConfig",
     "evaluate",
     "make_environment",
+    "open_run",
     "quiet",
     "start_run",
     "train",
     "train_on_ray",
 ]
 
-# TensorFlow takes seconds to load: a wrong parameter is refused before that happens.
+# TensorFlow takes seconds to load, so these names load on first use: a wrong parameter is
+# refused before that.
 _LAZY = {
-    "Parts": ("labkit.parts", "Parts"),
-    "evaluate": ("labkit.evaluation", "evaluate"),
-    "make_environment": ("labkit.environments", "make"),
-    "start_run": ("labkit.opening", "start_run"),
-    "train": ("labkit.training", "train"),
-    "train_on_ray": ("labkit.distributed", "train_on_ray"),
+    "ActorPolicy": "labkit.sac.policies",
+    "Run": "labkit.training.run_directory",
+    "evaluate": "labkit.sac.evaluation",
+    "make_environment": "labkit.environments.make",
+    "open_run": "labkit.training.run_directory",
+    "start_run": "labkit.training.run_directory",
+    "train": "labkit.training.local",
+    "train_on_ray": "labkit.distributed.driver",
 }
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     import importlib
 
     if name not in _LAZY:
         raise AttributeError(f"module 'labkit' has no attribute {name!r}")
-    module, attribute = _LAZY[name]
-    return getattr(importlib.import_module(module), attribute)
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})

@@ -14,11 +14,13 @@ from pathlib import Path
 import click
 
 import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
-from labkit import compare, opening, sweep
+from labkit.analysis import compare
+from labkit.cli import sweep
+from labkit.cli.sweep import plan
 from labkit.config import ParameterError, SACConfig
-from labkit.film import film_strip
-from labkit.jobs import plan
-from labkit.runs import copy_records, read_metrics
+from labkit.plotting.video import film_strip
+from labkit.training import run_directory
+from labkit.training.run_directory import copy_records, read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
@@ -77,7 +79,7 @@ def _tracked_as_finished(job: study.Job) -> bool:
     return (
         not here.exists()
         and kept.exists()
-        and opening.is_finished(kept, SACConfig(num_iterations=job.iterations))
+        and run_directory.is_finished(kept, SACConfig(num_iterations=job.iterations))
     )
 
 

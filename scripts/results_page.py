@@ -11,10 +11,11 @@ import pandas as pd
 import study
 
 from benchmarks import pace
-from labkit import compare, compare_plots, intervals, plots
-from labkit.compare import Finding
+from labkit.analysis import compare, comparison_plots, statistics
+from labkit.analysis.compare import Finding
 from labkit.config import SACConfig
-from labkit.video import Recording
+from labkit.plotting import run_plots
+from labkit.plotting.video import Recording
 
 EPISODES = SACConfig().num_eval_episodes
 LEVELS = (1, 5, 10)
@@ -28,7 +29,7 @@ def write(found: Sequence[Finding], target: Path) -> list[Path]:
         runs = of("defaults", found, budget)
         if not runs:
             continue
-        figure = compare_plots.curves(
+        figure = comparison_plots.curves(
             runs,
             budget - study.RANDOM_STEPS,
             published=True,
@@ -40,7 +41,9 @@ def write(found: Sequence[Finding], target: Path) -> list[Path]:
     table = factor_scores(found, study.FACTORS_AT)
     if table.setting.nunique() > 1:
         written.append(target / "factors.png")
-        figure = compare_plots.ranking(table, title=f"after {spaced(study.FACTORS_AT)} env steps")
+        figure = comparison_plots.ranking(
+            table, title=f"after {spaced(study.FACTORS_AT)} env steps"
+        )
         figure.savefig(written[-1], dpi=110)
         longer = factor_scores(found, study.FOLLOWED_TO)
         parts.append(factor_section(table, longer, written[-1].name))
@@ -106,7 +109,7 @@ def budget_section(runs: Sequence[Finding], budget: int, figure: str) -> str:
 
 {spread_of(values)}ean forward distance \
 {table.distance.mean():.2f} m in ten seconds, mean episode length {table.length.mean():.0f} of 1000 steps. Published: PPO2 {PPO2:+.2f} after \
-2 000 000 steps, evolution strategies at best {ES:+.2f}, the TF-Agents tutorial {plots.PUBLISHED_CURVE[-1][1]:+.2f} after {spaced(plots.PUBLISHED_CURVE[-1][0] + study.RANDOM_STEPS)}.
+2 000 000 steps, evolution strategies at best {ES:+.2f}, the TF-Agents tutorial {run_plots.PUBLISHED_CURVE[-1][1]:+.2f} after {spaced(run_plots.PUBLISHED_CURVE[-1][0] + study.RANDOM_STEPS)}.
 
 {markdown(pd.DataFrame(rows))}
 
@@ -117,7 +120,7 @@ the first evaluation (five episodes, every 10 000 steps) with at least that mean
 """
 
 
-PPO2, ES = (score for score, _ in compare_plots.PUBLISHED_SCORES)
+PPO2, ES = (score for score, _ in comparison_plots.PUBLISHED_SCORES)
 
 
 def steps(run: Finding, level: float, iterations: int) -> str:
@@ -266,7 +269,7 @@ def into_readme(text: str, found: Sequence[Finding]) -> str:
             rows.append([name, spaced(budget), score, distance, length])
             if len(runs) > 1:
                 figure = f"curves-{budget}.png"
-    tutorial_steps, tutorial_return = plots.PUBLISHED_CURVE[-1]
+    tutorial_steps, tutorial_return = run_plots.PUBLISHED_CURVE[-1]
     published = [
         ("TF-Agents' tutorial", spaced(tutorial_steps + study.RANDOM_STEPS), tutorial_return),
         ("PPO2 (rl-baselines-zoo)", "2 000 000", PPO2),
@@ -361,11 +364,11 @@ def spread_of(values: np.ndarray) -> str:
 
 def middle(values: Sequence[float]) -> str:
     """`+8.10 (95 % interval +6.20 to +9.90, 5 seeds)`, or the single seeds."""
-    interval = intervals.bootstrap_interval(values)
+    interval = statistics.bootstrap_interval(values)
     if interval is None:
         return ", ".join(f"{value:+.2f}" for value in values)
     low, high = interval
-    text = f"{intervals.interquartile_mean(values):+.2f}"
+    text = f"{statistics.interquartile_mean(values):+.2f}"
     return f"{text} (95 % interval {low:+.2f} to {high:+.2f}, {len(values)} seeds)"
 
 

@@ -2,13 +2,13 @@
 
 import attrs
 
-from labkit import settings
+from labkit.analysis import compare
 from labkit.config import SACConfig
 
 RATES = ("critic_learning_rate", "actor_learning_rate", "alpha_learning_rate")
 # What the source document has where labkit's defaults deviate, as papermill parameters. Alone, each
 # takes one deviation back; `source` takes all of them back at once.
-TAKEN_BACK = {name: str(value) for name, value in settings.TUTORIAL.items()}
+TAKEN_BACK = {name: str(value) for name, value in compare.TUTORIAL.items()}
 # What the source document and labkit agree on, changed alone: each as papermill parameters.
 CHANGED = {
     "gamma-0.95": {"gamma": "0.95"},

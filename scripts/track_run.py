@@ -13,9 +13,10 @@ import imageio.v3 as imageio
 import numpy as np
 
 import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
-from labkit import film, plots, runs
 from labkit.config import SACConfig
-from labkit.evaluation import Evaluation
+from labkit.plotting import run_plots, video
+from labkit.sac.evaluation import Evaluation
+from labkit.training import run_directory
 
 
 @click.command()
@@ -23,12 +24,12 @@ from labkit.evaluation import Evaluation
 @click.argument("target", type=click.Path(file_okay=False, path_type=Path))
 def main(run_dir: Path, target: Path) -> None:
     """Fills TARGET from RUN_DIR; what TARGET held of an older run is replaced."""
-    runs.copy_records(run_dir, target)
+    run_directory.copy_records(run_dir, target)
     shutil.copy(run_dir / "videos" / "after.mp4", target / "after.mp4")
-    metrics = runs.read_metrics(run_dir)
-    plots.learning_curve(metrics).savefig(target / "curve.png", dpi=110)
+    metrics = run_directory.read_metrics(run_dir)
+    run_plots.learning_curve(metrics).savefig(target / "curve.png", dpi=110)
     frames = list(imageio.imiter(run_dir / "videos" / "after.mp4"))
-    (target / "strip.png").write_bytes(film.film_strip(frames, columns=6))
+    (target / "strip.png").write_bytes(video.film_strip(frames, columns=6))
     (target / "README.md").write_text(page(run_dir, metrics))
 
 

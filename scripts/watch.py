@@ -14,8 +14,11 @@ import imageio_ffmpeg
 import numpy as np
 
 import labkit
-from labkit import environments, runs, video
-from labkit.collect import Policy
+from labkit.environments.make import make_environment
+from labkit.environments.physics import step_seconds
+from labkit.plotting import video
+from labkit.sac.policies import Policy
+from labkit.training import run_directory
 
 ROOT = Path(__file__).resolve().parent.parent
 BEST = ROOT / "results" / "minitaur" / "best"
@@ -44,7 +47,7 @@ def load(folder: Path) -> tuple[Any, Policy]:
         from tf_agents.trajectories import time_step as ts
 
         saved = tf.saved_model.load(str(folder / "policy"))
-        env = environments.make(runs.read_config(folder).env_name)
+        env = make_environment(run_directory.read_config(folder).env_name)
 
     def act(observation: np.ndarray) -> np.ndarray:
         return saved.action(ts.restart(observation[None], batch_size=1)).action[0].numpy()
@@ -68,7 +71,7 @@ def film(folder: Path, seed: int, out: Path, max_steps: int = 1000) -> list[vide
                 env,
                 act,
                 Path(drafts) / f"{number}.mp4",
-                step_seconds=environments.step_seconds(env),
+                step_seconds=step_seconds(env),
                 seed=seed + number,
                 max_steps=max_steps,
             )

@@ -14,6 +14,9 @@ from conftest import SMALL, minitaur_rows
 
 import labkit
 from labkit import runtime
+from labkit.environments.make import make_environment
+from labkit.sac.update import make_update
+from labkit.strategy import hosts, make_strategy, replica_slice
 
 BATCH, STEPS = 256, 10
 CONFIG = labkit.SACConfig(
@@ -39,9 +42,9 @@ def make_agent(strategy, momentum: float, period: int):
     import attrs
     import tensorflow as tf
 
-    from labkit import agent, environments
+    from labkit.sac import agent
 
-    env = environments.make("MinitaurBulletEnv-v0", seed=0)
+    env = make_environment("MinitaurBulletEnv-v0", seed=0)
     runtime.seed_everything(0)
     made = agent.create_agent(attrs.evolve(CONFIG, target_update_period=period), env, strategy)
     # The same numbers whatever generator the strategy initialises its copies with.
@@ -87,11 +90,11 @@ def weights(agent) -> dict[str, np.ndarray]:
 
 def learn_on(strategy, share=slice(None)) -> dict[str, np.ndarray]:
     """Gradients of one step, targets of a longer period, weights and losses of ten steps."""
-    from labkit import learn
-    from labkit.rows import Layout
+    pass
+    from labkit.replay.transitions import Layout
 
     agent = make_agent(strategy, momentum=0.9, period=2)
-    update = learn.make_update(agent, Layout(28, 8), strategy)
+    update = make_update(agent, Layout(28, 8), strategy)
     update(batches()[0][share])
     found = gradients(agent)
     for rows in batches()[1:3]:
@@ -100,7 +103,7 @@ def learn_on(strategy, share=slice(None)) -> dict[str, np.ndarray]:
 
     agent = make_agent(strategy, momentum=0.0, period=1)
     found |= {f"{name} at first": value for name, value in weights(agent).items()}
-    update = learn.make_update(agent, Layout(28, 8), strategy)
+    update = make_update(agent, Layout(28, 8), strategy)
     losses = [update(rows[share])[0].numpy() for rows in batches()]
     copies = [strategy.experimental_local_results(v) for v in agent.variables]
     apart = sum(np.any(one.numpy() != all_[0].numpy()) for all_ in copies for one in all_)
@@ -112,7 +115,7 @@ def whole_batches(strategy) -> dict[str, np.ndarray]:
     """The gradients where each replica is given another whole batch, as by TF-Agents' Learner."""
     import tensorflow as tf
 
-    from labkit.rows import Layout, unpack
+    from labkit.replay.transitions import Layout, unpack
 
     agent = make_agent(strategy, momentum=0.9, period=1)
     given = strategy.experimental_distribute_values_from_function(
@@ -131,8 +134,8 @@ def loss_with_hand_overs(strategy) -> np.ndarray:
     """The loss of one batch where the threads of the replicas hand over before each draw."""
     import tensorflow as tf
 
-    from labkit import devices
-    from labkit.rows import Layout, unpack
+    pass
+    from labkit.replay.transitions import Layout, unpack
 
     agent = make_agent(strategy, momentum=0.0, period=1)
     draw = agent._noise
@@ -147,7 +150,7 @@ def loss_with_hand_overs(strategy) -> np.ndarray:
     @tf.function(autograph=False)
     def loss():
         def of_share():
-            own = devices.replica_slice(rows, replicas)
+            own = replica_slice(rows, replicas)
             return tf.stack(agent.loss(unpack(own, Layout(28, 8))).extra)
 
         return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(of_share), axis=None)
@@ -157,7 +160,7 @@ def loss_with_hand_overs(strategy) -> np.ndarray:
 
 def mirrored(out: Path) -> None:
     """One strategy, which OUT names, on the same batches as the others."""
-    strategy = runtime.make_strategy(out.name, BATCH)
+    strategy = make_strategy(out.name, BATCH)
     found = learn_on(strategy)
     found["loss with hand-overs"] = loss_with_hand_overs(strategy)
     np.savez(out, **found)
@@ -167,10 +170,10 @@ def mirrored(out: Path) -> None:
 
 def host(out: Path) -> None:
     """One of the hosts that TF_CONFIG names; it brings its own rows of each global batch."""
-    from labkit import devices
+    pass
 
-    strategy = runtime.make_strategy("multi_worker", BATCH)
-    index, count = devices.hosts(strategy)
+    strategy = make_strategy("multi_worker", BATCH)
+    index, count = hosts(strategy)
     rows = BATCH // count
     found = learn_on(strategy, slice(index * rows, (index + 1) * rows))
     np.savez(out.with_name(f"host {index} of {count}"), **found)
@@ -180,20 +183,21 @@ def train(out: Path) -> None:
     """A run of `labkit.train` under two replicas, and what was in its agent at the end."""
     import tensorflow as tf
 
-    from labkit import agent, learn, opening, parts
-    from labkit.collect import ActorPolicy
+    from labkit.sac import agent
+    from labkit.sac.policies import ActorPolicy
+    from labkit.training import components, run_directory
 
     config = labkit.SACConfig(**{**SMALL, "strategy": "mirrored:2", "num_iterations": 40})
-    made = parts.build(config)
-    parts.collect_initially(config, made)
-    labkit.train(config, opening.open_run(out, config), made)
+    made = components.build(config)
+    components.collect_initially(config, made)
+    labkit.train(config, run_directory.open_run(out, config), made)
     tf.train.Checkpoint(agent=made.agent).write(str(out / "tensorflow"))
     found = {f"{i:04d}": v.numpy() for i, v in enumerate(agent.state_variables(made.agent))}
     greedy = ActorPolicy(made.agent)
     observations = np.random.default_rng(0).normal(size=(16, 28)).astype(np.float32)
     actions = [greedy(observation) for observation in observations]
     # One step more, which shows whether whoever restores this goes on as here.
-    update = learn.make_update(made.agent, made.layout, made.strategy)
+    update = make_update(made.agent, made.layout, made.strategy)
     losses, weights = update(minitaur_rows(config.batch_size))
     np.savez(
         out / "agent",
@@ -211,14 +215,14 @@ def too_late(out: Path) -> None:
     """Asks for other devices when TensorFlow runs with two already."""
     import tensorflow as tf
 
-    runtime.make_strategy("mirrored:2", BATCH)
+    make_strategy("mirrored:2", BATCH)
     tf.constant(1) + 1
-    assert runtime.make_strategy("mirrored:2", BATCH).num_replicas_in_sync == 2
+    assert make_strategy("mirrored:2", BATCH).num_replicas_in_sync == 2
     here = {"worker": ["localhost:1", "localhost:2"]}  # never reached: the refusal comes first
     os.environ["TF_CONFIG"] = json.dumps({"cluster": here, "task": {"type": "worker", "index": 0}})
     for name in ("mirrored:4", "mirrored:1", "multi_worker"):
         try:
-            runtime.make_strategy(name, BATCH)
+            make_strategy(name, BATCH)
         except labkit.ParameterError as error:
             print(error)
 

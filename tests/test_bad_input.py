@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import labkit
-from labkit import checkpoint, opening, rows, runs, streams, training
 from labkit.config import ParameterError, SACConfig
 from labkit.errors import BrokenEnvironmentError, RunError, StalledError, StorageError
-from labkit.evaluation import Evaluation
-from labkit.loop import Loop
+from labkit.replay import reverb_replay, transitions
+from labkit.sac.evaluation import Evaluation
+from labkit.training import checkpoint, local, run_directory
+from labkit.training.local import Loop
 
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 
@@ -75,20 +76,20 @@ def test_parameters(tmp_path, monkeypatch, given_, expected):
     ours = {k: v for k, v in given_.items() if k not in ("run_dir", "resume")}
     with pytest.raises(ParameterError, match=f"^{expected}") as caught:  # noqa: PT012
         SACConfig.parse(ours)
-        opening.start_run(given_)
+        run_directory.start_run(given_)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == [], "nothing was begun"
 
 
 def finished(path):
-    run = opening.open_run(path, SACConfig(num_iterations=5))
+    run = run_directory.open_run(path, SACConfig(num_iterations=5))
     score = Evaluation((1.0,) * 20, (9.0,) * 20, (0.0,) * 20)
     run.log_evaluation(score, env_step=5, gradient_step=5, wall_seconds=1)
 
 
 def edit_config(**changes):
     def damage(path):
-        opening.open_run(path, SACConfig(num_iterations=5))
+        run_directory.open_run(path, SACConfig(num_iterations=5))
         content = json.loads((path / "config.json").read_text())
         (path / "config.json").write_text(json.dumps({**content, **changes}))
 
@@ -97,7 +98,7 @@ def edit_config(**changes):
 
 def overwrite(name, text):
     def damage(path):
-        opening.open_run(path, SACConfig(num_iterations=5))
+        run_directory.open_run(path, SACConfig(num_iterations=5))
         (path / name).write_text(text)
 
     return damage
@@ -124,7 +125,7 @@ def test_files(tmp_path, damage, expected):
     damage(path)
     before = {file: file.read_bytes() for file in path.iterdir() if file.is_file()}
     with pytest.raises(ParameterError, match=f"^{expected}") as caught:
-        opening.open_run(path, SACConfig(num_iterations=5))
+        run_directory.open_run(path, SACConfig(num_iterations=5))
     assert "\n" not in str(caught.value)
     assert {file: file.read_bytes() for file in before} == before, "nothing was overwritten"
 
@@ -196,7 +197,7 @@ ENVIRONMENTS = [
 def test_environments(tmp_path, small_config, make, kind, expected):
     config = small_config(env_name="Mine", checkpoint_interval=5, steps_per_call=5)
     with pytest.raises(kind, match=f"^{expected}") as caught:
-        labkit.train(config, opening.open_run(tmp_path / "run", config), make_env=make)
+        labkit.train(config, run_directory.open_run(tmp_path / "run", config), make_env=make)
     assert "\n" not in str(caught.value)
 
 
@@ -206,24 +207,24 @@ def test_a_mistake_in_a_user_s_own_environment_is_shown_as_it_is(tmp_path, small
 
     config = small_config(env_name="Mine")
     with pytest.raises(ZeroDivisionError):
-        labkit.train(config, opening.open_run(tmp_path, config), make_env=env(answer=answer))
+        labkit.train(config, run_directory.open_run(tmp_path, config), make_env=env(answer=answer))
 
 
 def test_a_server_that_is_gone_is_named_within_a_time_limit(tmp_path, small_config, monkeypatch):
-    monkeypatch.setattr(streams, "ANSWER_SECONDS", 1)
-    monkeypatch.setattr(rows, "SAMPLE_TIMEOUT_SECONDS", 10)
+    monkeypatch.setattr(reverb_replay, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(transitions, "SAMPLE_TIMEOUT_SECONDS", 10)
 
     def answer(self, *good):
         made.replay.server.stop()
         return good
 
     config = small_config(env_name="Mine", num_iterations=5_000, eval_interval=0)
-    made = labkit.parts.build(config, env(answer=answer))
-    labkit.parts.collect_initially(config, made)
+    made = labkit.training.components.build(config, env(answer=answer))
+    labkit.training.components.collect_initially(config, made)
     with pytest.raises(
         StalledError, match=r"Reverb server at localhost:\d+ no longer answers; last good"
     ):
-        labkit.train(config, opening.open_run(tmp_path, config), made)
+        labkit.train(config, run_directory.open_run(tmp_path, config), made)
 
 
 STORAGE = {
@@ -249,7 +250,7 @@ def test_a_full_disk_or_a_vanished_folder_is_named(tmp_path, small_config, name)
     config = small_config(env_name="Mine", checkpoint_interval=10, policy_save_interval=10)
     with pytest.raises(StorageError, match=f"^{STORAGE[name]}") as caught:
         labkit.train(
-            config, opening.open_run(tmp_path / "run", config), make_env=env(answer=answer)
+            config, run_directory.open_run(tmp_path / "run", config), make_env=env(answer=answer)
         )
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, RunError)
@@ -260,13 +261,12 @@ HANGS = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
 import labkit
-from labkit import opening
 import test_bad_input
 config = labkit.SACConfig(**test_bad_input.SMALL, environment_timeout=sys.argv[3])
 Mine = test_bad_input.env(answer=lambda self, *good: time.sleep(30) or good)
 if sys.argv[3] == "0":
     Mine = test_bad_input.env()
-labkit.train(config, opening.open_run(sys.argv[1], config), make_env=Mine)
+labkit.train(config, labkit.open_run(sys.argv[1], config), make_env=Mine)
 """
 SMALL = {"env_name": "Mine", "checkpoint_interval": 5, "steps_per_call": 5, "num_iterations": 20,
          "initial_collect_steps": 300, "batch_size": 32, "num_eval_episodes": 1}  # fmt: skip
@@ -285,11 +285,11 @@ def test_an_environment_that_hangs_is_ended_and_the_run_goes_on(tmp_path):
     again = run("0")
     assert again.returncode == 0, again.stderr[-2000:]
     assert f"the last start of this run: {line}" in again.stdout
-    assert runs.read_metrics(tmp_path).gradient_step.iloc[-1] == 20
+    assert run_directory.read_metrics(tmp_path).gradient_step.iloc[-1] == 20
 
 
 def test_a_second_interrupt_stops_at_once():
-    with pytest.raises(KeyboardInterrupt), training.stop_request() as stop:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), local.stop_request() as stop:  # noqa: PT012
         os.kill(os.getpid(), signal.SIGINT)
         assert stop
         os.kill(os.getpid(), signal.SIGINT)
@@ -326,7 +326,7 @@ def test_the_table_is_long_enough():
 
 def test_slow_gradient_steps_are_no_stall(monkeypatch):
     """A call that takes longer than the time limit, but goes on, is waited for."""
-    monkeypatch.setattr(rows, "SAMPLE_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(transitions, "SAMPLE_TIMEOUT_SECONDS", 0.5)
     pending, waited = Future(), []
 
     class Running:

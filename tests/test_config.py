@@ -5,8 +5,8 @@ import json
 import attrs
 import pytest
 
-from labkit import opening
 from labkit.config import ParameterError, SACConfig
+from labkit.training import run_directory
 
 INTEGERS = [
     f.name for f in attrs.fields(SACConfig) if f.default is not None and type(f.default) is int
@@ -105,5 +105,7 @@ def test_config_survives_json():
 
 def test_unknown_environment_names_the_nearest(tmp_path):
     with pytest.raises(ParameterError, match=r"MinitaurBulletEnv-v1.*'MinitaurBulletEnv-v0'"):
-        opening.start_run({"env_name": "MinitaurBulletEnv-v1", "run_dir": str(tmp_path / "run")})
+        run_directory.start_run(
+            {"env_name": "MinitaurBulletEnv-v1", "run_dir": str(tmp_path / "run")}
+        )
     assert not (tmp_path / "run").exists()  # refused before anything was made

@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from labkit import agent as agents
-from labkit import checkpoint, environments, learn, runs, runtime
 from labkit.config import ParameterError, SACConfig
-from labkit.rows import Layout
+from labkit.environments.make import make_environment
+from labkit.replay.transitions import Layout
+from labkit.sac import agent as agents
+from labkit.sac.update import make_update
+from labkit.strategy import make_strategy
+from labkit.training import checkpoint, run_directory
 
 HERE = Path(__file__).parent
 MIRRORED = ("mirrored:1", "mirrored:2", "mirrored:4")
@@ -149,7 +152,7 @@ def mirrored_run(tmp_path_factory):
 def test_a_mirrored_run_ends_and_learns(mirrored_run):
     path, found = mirrored_run
     assert found["replicas"] == 2
-    table = runs.read_metrics(path)
+    table = run_directory.read_metrics(path)
     assert table.gradient_step.iloc[-1] == 40
     logged = table[table.critic_loss.notna()]
     assert np.isfinite(logged[["critic_loss", "actor_loss", "alpha_loss"]].to_numpy()).all()
@@ -171,10 +174,10 @@ def test_checkpoints_of_a_mirrored_run_restore_without(
     mirrored_run, small_config, random_rows, written_by
 ):
     path, found = mirrored_run
-    env, one_device = environments.make("MinitaurBulletEnv-v0"), tf.distribute.get_strategy()
+    env, one_device = make_environment("MinitaurBulletEnv-v0"), tf.distribute.get_strategy()
     agent = agents.create_agent(small_config(seed=9), env, one_device)
     agent._seed = small_config().seed  # of the noise: the weights are to come from the checkpoint
-    update = learn.make_update(agent, Layout(28, 8), one_device)
+    update = make_update(agent, Layout(28, 8), one_device)
     update(tf.zeros([32, 66]))  # Adam's moments are there after the first step
     variables = agents.state_variables(agent)
     if written_by == "labkit":
@@ -194,7 +197,7 @@ def test_checkpoints_of_a_mirrored_run_restore_without(
 
 def refusal(name, batch_size=256):
     with pytest.raises(ParameterError) as caught:
-        runtime.make_strategy(name, batch_size)
+        make_strategy(name, batch_size)
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -233,20 +236,20 @@ def test_a_batch_that_does_not_divide_names_both(gpus):
 def test_without_a_gpu(gpus, name):
     gpus(0)
     assert refusal(name).startswith(f"strategy = '{name}' is refused: no GPU is visible")
-    assert runtime.make_strategy("auto", 256) == "/cpu:0"
+    assert make_strategy("auto", 256) == "/cpu:0"
 
 
 def test_with_gpus(gpus):
     growing = gpus(2)
-    assert runtime.make_strategy("auto", 256) == ["/gpu:0", "/gpu:1"]
+    assert make_strategy("auto", 256) == ["/gpu:0", "/gpu:1"]
     assert growing == [("gpu 0", True), ("gpu 1", True)]
-    assert runtime.make_strategy("mirrored", 256) == ["/gpu:0", "/gpu:1"]
-    assert runtime.make_strategy("mirrored:1", 255) == ["/gpu:0"]
-    assert runtime.make_strategy("gpu", 255) == "/gpu:0"
-    assert runtime.make_strategy("cpu", 255) == "/cpu:0"
+    assert make_strategy("mirrored", 256) == ["/gpu:0", "/gpu:1"]
+    assert make_strategy("mirrored:1", 255) == ["/gpu:0"]
+    assert make_strategy("gpu", 255) == "/gpu:0"
+    assert make_strategy("cpu", 255) == "/cpu:0"
     assert "2 GPUs are visible" in refusal("mirrored:4")
     gpus(1)
-    assert runtime.make_strategy("auto", 255) == "/gpu:0"
+    assert make_strategy("auto", 255) == "/gpu:0"
 
 
 def test_without_a_tpu(gpus, monkeypatch):

@@ -22,12 +22,13 @@ from pathlib import Path
 import numpy as np
 
 import labkit
-from labkit import checkpoint, loop, opening, replay, rows, runs, uniform
-from labkit.agent import state_variables
+from labkit.replay import reverb_replay, transitions, uniform_replay
+from labkit.sac.agent import state_variables
+from labkit.training import checkpoint, local, run_directory
 
 LIMIT_SECONDS = 180  # for one life to show a sign of progress, and for the last one to end
 INITIAL = 200
-LAYOUT = rows.Layout(2, 1)
+LAYOUT = transitions.Layout(2, 1)
 
 
 def configure(steps: int, kind: str) -> labkit.SACConfig:
@@ -77,15 +78,15 @@ def live(folder: Path, life: int, steps: int, kind: str) -> None:
     def tell(*words) -> None:
         os.write(journal, (" ".join(map(str, words)) + "\n").encode())
 
-    class Table(replay.ReverbReplay if kind == "reverb" else uniform.UniformReplay):  # type: ignore
+    class Table(reverb_replay.ReverbReplay if kind == "reverb" else uniform_replay.UniformReplay):  # type: ignore
         def write(self, obs_tm1, *others):
             tell("wrote", life, int(obs_tm1[1]))
             super().write(obs_tm1, *others)
 
     if kind == "reverb":
-        replay.ReverbReplay = Table
+        reverb_replay.ReverbReplay = Table
     else:
-        uniform.UniformReplay = Table
+        uniform_replay.UniformReplay = Table
     save = checkpoint.save
 
     def told_save(to, step, *others):
@@ -93,7 +94,7 @@ def live(folder: Path, life: int, steps: int, kind: str) -> None:
         return save(to, step, *others)
 
     checkpoint.save = told_save
-    restore = loop.Loop.restore
+    restore = local.Loop.restore
 
     def told_restore(self, saved):
         restore(self, saved)
@@ -103,10 +104,10 @@ def live(folder: Path, life: int, steps: int, kind: str) -> None:
             digest(v.numpy() for v in state_variables(self.parts.agent)),
         )
 
-    loop.Loop.restore = told_restore
+    local.Loop.restore = told_restore
     tell("life", life)
     config = configure(steps, kind)
-    run = opening.open_run(folder / "run", config)
+    run = run_directory.open_run(folder / "run", config)
     labkit.train(config, run, make_env=Counter)
 
 
@@ -207,9 +208,9 @@ def check_table(folder: Path, kind: str) -> int:
     """Reads back every row of the newest checkpoint and compares with the journal."""
     newest = checkpoint.latest(folder / "run" / "checkpoints")
     expected = story(folder)[0][int(newest.name)]
-    table = {"reverb": replay.ReverbReplay, "tf_uniform": uniform.UniformReplay}[kind](
-        LAYOUT, configure(1, kind).replay_buffer_capacity
-    )
+    table = {"reverb": reverb_replay.ReverbReplay, "tf_uniform": uniform_replay.UniformReplay}[
+        kind
+    ](LAYOUT, configure(1, kind).replay_buffer_capacity)
     table.restore(newest / "replay")
     assert table.size() == len(expected) == len(set(expected))
     found: set[tuple[int, int]] = set()
@@ -241,7 +242,7 @@ def check_restarts(folder: Path, digests: dict[int, str]) -> int:
 
 def check_metrics(run: Path, steps: int) -> None:
     """Every step once, in order; none twice, none missing."""
-    table = runs.read_metrics(run)
+    table = run_directory.read_metrics(run)
     logged = table[table.critic_loss.notna()]
     assert logged.gradient_step.tolist() == list(range(1, steps + 1))
     assert (logged.env_step == INITIAL + logged.gradient_step).all()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, TimeoutError, sync_playwright
 
-from labkit import server
+from labkit.replay.ports import free_port
 
 TOKEN = "browser-test"
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
@@ -51,7 +51,7 @@ def jupyterlab(folder: Path, home: Path) -> Iterator[str]:
     env = {**os.environ, "IPYTHONDIR": str(home / "ipython")}
     env |= {f"JUPYTER_{name}_DIR": str(home / folder) for name, folder in folders.items()}
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
-    port = server.free_port()
+    port = free_port()
     options = ["--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1"]
     options += [f"--port={port}", "--port-retries=0", f"--IdentityProvider.token={TOKEN}"]
     with (home / "log").open("w") as log:

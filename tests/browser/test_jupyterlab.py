@@ -7,7 +7,7 @@ import nbformat
 import papermill
 import pytest
 
-from labkit import server
+from labkit.replay.ports import free_port
 
 lab = pytest.importorskip("lab", reason="Playwright is not installed")
 
@@ -67,7 +67,7 @@ def address(tmp_path_factory):
     for notebook in NOTEBOOKS:
         parameters = dict(SMALL[notebook.stem])
         if "port" in papermill.inspect_notebook(str(notebook)):
-            parameters["port"] = server.free_port()
+            parameters["port"] = free_port()
         copy = papermill.execute_notebook(str(notebook), None, parameters, prepare_only=True)
         for cell in copy.cells:
             if cell.cell_type == "code":

@@ -1,0 +1,210 @@
+"""Does everything that labkit needs work here? One screen, and an exit status.
+
+python -m labkit.cli.doctor
+
+Each check does the real thing, small: a matrix product, a row through a Reverb server, a rendered
+frame, a written video, a Ray task. `ok` and `note` are fine, `fails` is not.
+"""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from labkit import __version__
+from labkit.environments.make import make_environment
+from labkit.replay.ports import faces_outward
+
+LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"
+PORTS = {8888: "JupyterLab", 9999: "notebook 01", 6006: "TensorBoard"}
+RAY_LIMIT_SECONDS = 120
+RAY_TASK = """
+import ray
+ray.init(
+    address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
+)
+print(ray.get(ray.remote(lambda: 6 * 7).remote()))
+"""
+OK, NOTE, FAILS = "ok", "note", "fails"
+Finding = tuple[str, str]  # status, one line
+
+
+def versions() -> Finding:
+    """Installed packages against requirements.lock, or against labkit's own pins without one."""
+    if LOCK.is_file():
+        lines, source = LOCK.read_text().splitlines(), LOCK.name
+    else:
+        lines, source = importlib.metadata.requires("labkit") or [], "labkit's pins"
+    pins = [line.split(";")[0].strip() for line in lines if "==" in line and "extra" not in line]
+    differing = []
+    for name, wanted in (pin.split("==") for pin in pins if not pin.startswith("#")):
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found = "missing"
+        if found != wanted:
+            differing.append(f"{name} is {found}, not {wanted}")
+    if differing:
+        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+        return FAILS, f"{'; '.join(differing[:3])}{more} ({source})"
+    return OK, f"{len(pins)} packages as {source} has them"
+
+
+def memory() -> Finding:
+    """Free memory; a full table of the Minitaur takes two gigabytes."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
+    available = [line.split()[1] for line in lines if line.startswith("MemAvailable")]
+    free = int(available[0]) / 2**20 if available else free
+    text = f"{free:.1f} GiB free"
+    return (OK, text) if free > 4 else (NOTE, f"{text}: enough for short runs; a long one needs 4")
+
+
+def disk() -> Finding:
+    """Free space where runs go, and whether it can be written."""
+    with tempfile.TemporaryFile(dir="."):
+        free = shutil.disk_usage(".").free / 1e9
+    return (OK if free > 2 else NOTE), f"{free:.0f} GB free in the working directory"
+
+
+def devices() -> Finding:
+    """What TensorFlow computes on, with a product to show it."""
+    import numpy as np
+    import tensorflow as tf
+
+    ones = tf.ones([64, 64])
+    if not np.allclose(ones @ ones, 64):
+        return FAILS, "TensorFlow multiplies wrongly"
+    gpus = tf.config.list_physical_devices("GPU")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return OK, f"TensorFlow {tf.__version__}: {len(gpus) or 'no'} GPU, {cores} CPU cores"
+
+
+def reverb() -> Finding:
+    """A transition into a server and out again, and who else could reach such a server."""
+    import numpy as np
+
+    from labkit.replay.reverb_replay import ReverbReplay
+    from labkit.replay.transitions import Layout
+
+    table = ReverbReplay(Layout(1, 1), 10)
+    try:
+        table.write([1], [2], 3, 1, [4])
+        table.flush()
+        if not np.array_equal(table.sample(1), [[1, 2, 3, 1, 4]]):
+            return FAILS, "what was sampled is not what was written"
+    finally:
+        table.close()
+    if faces_outward():
+        return NOTE, "works; its servers can be reached from outside this host, without a password"
+    return OK, "a transition went in and came out; only this host can reach it"
+
+
+def rendering() -> Finding:
+    """One picture of the Minitaur, without a display."""
+    from labkit.plotting import rendering
+
+    env = make_environment("MinitaurBulletEnv-v0", seed=0)
+    env.reset()
+    begin = time.monotonic()
+    picture = rendering.frame(env)
+    if picture.std() == 0:
+        return FAILS, "the picture is blank"
+    height, width = picture.shape[:2]
+    return OK, f"a frame of {width}×{height} in {time.monotonic() - begin:.2f} s"
+
+
+def ffmpeg() -> Finding:
+    """A short video written and read back."""
+    import imageio.v3 as imageio
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as folder:
+        frames = np.random.default_rng(0).integers(0, 255, (8, 64, 64, 3), dtype=np.uint8)
+        imageio.imwrite(f"{folder}/v.mp4", frames, fps=8, codec="libx264")
+        count = len(list(imageio.imiter(f"{folder}/v.mp4")))
+    return (OK, "wrote and read a video") if count == 8 else (FAILS, f"8 frames became {count}")
+
+
+def ray() -> Finding:
+    """One task in a process of Ray's."""
+    try:
+        version = importlib.metadata.version("ray")
+    except importlib.metadata.PackageNotFoundError:
+        return (
+            NOTE,
+            "not installed; only notebook 04 needs it (pip install '.[ray]')",
+        )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", RAY_TASK],
+            capture_output=True,
+            text=True,
+            timeout=RAY_LIMIT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:  # a busy machine; everything but notebook 04 does without
+        return NOTE, f"Ray {version}: no answer in {RAY_LIMIT_SECONDS} s; only notebook 04 needs it"
+    if done.stdout.strip() != "42":
+        return FAILS, (done.stderr.strip().splitlines() or ["no answer"])[-1]
+    return OK, f"Ray {version}: a task came back"
+
+
+def ports() -> Finding:
+    """Whether the ports that are used by default are free."""
+    taken = []
+    for port, user in PORTS.items():
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                taken.append(f"{port} ({user})")
+    if taken:
+        return NOTE, f"taken: {', '.join(taken)}; each can be given another"
+    return OK, f"{', '.join(map(str, PORTS))} are free"
+
+
+CHECKS: dict[str, Callable[[], Finding]] = {
+    "versions": versions,
+    "memory": memory,
+    "disk": disk,
+    "devices": devices,
+    "Reverb": reverb,
+    "rendering": rendering,
+    "ffmpeg": ffmpeg,
+    "Ray": ray,
+    "ports": ports,
+}
+
+
+def examine(check: Callable[[], Finding]) -> Finding:
+    """Runs one check; whatever it raises is a finding."""
+    from labkit import quiet
+
+    try:
+        with quiet():
+            return check()
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        return FAILS, f"{type(error).__name__}: {lines[0]}"
+
+
+def main() -> int:
+    """Prints a line for each check; 0 if none fails."""
+    print(f"labkit {__version__}, Python {platform.python_version()}, {platform.platform()}")
+    failed = 0
+    for name, check in CHECKS.items():
+        status, text = examine(check)
+        failed += status == FAILS
+        print(f"  {status:<6} {name:<10} {text}", flush=True)
+    print(f"{failed} of {len(CHECKS)} checks fail" if failed else "everything needed works here")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""Ray started and stopped: on this machine's loopback alone, or a cluster that is there already.
+
+Whoever can reach a Ray cluster can run programs on it. So every Ray that is started here wants a
+token, and listens on the loopback interface only.
+"""
+
+import contextlib
+import importlib.util
+import inspect
+import logging
+import os
+import secrets
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+
+from labkit.config import ParameterError, refuse
+from labkit.distributed.process_reaper import reaper
+from labkit.errors import PATIENCE_SECONDS, StalledError
+from labkit.replay.ports import free_port
+from labkit.runtime import quiet
+
+TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+OURS: dict[str, str] = {}  # what `require_token` put into the environment
+
+
+def require_token() -> None:
+    """Turns on Ray's token authentication for what this process starts from now on.
+
+    A token that the environment names is used; else one is made, known to this process and its
+    children alone.
+    """
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ["RAY_AUTH_MODE"] = OURS["RAY_AUTH_MODE"] = "token"
+    if not any(name in os.environ for name in TOKEN_VARIABLES):
+        os.environ["RAY_AUTH_TOKEN"] = OURS["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    _read_again()
+
+
+def forget_token() -> None:
+    """Undoes `require_token`: another cluster has its own token, and Ray prefers ours."""
+    token = OURS.get("RAY_AUTH_TOKEN")
+    # Where another token stands now, the mode is its owner's too.
+    if token is None or os.environ.get("RAY_AUTH_TOKEN") == token:
+        for name, value in OURS.items():
+            if os.environ.get(name) == value:
+                del os.environ[name]
+    OURS.clear()
+    _read_again()
+
+
+def _read_again() -> None:
+    """Has Ray read the environment again, as it did when it was imported."""
+    from ray import _raylet
+
+    _raylet.Config.initialize("")  # type: ignore[attr-defined]  # its stubs lack both
+    _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def on_loopback() -> Iterator[None]:
+    """Makes Ray's processes that are started meanwhile listen on 127.0.0.1.
+
+    Ray rewrites a loopback address that it is given to the one that faces outward, except where
+    it believes that firewalls would ask about it; this is how it is told to believe so.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"  # for the processes
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        os.environ.pop(ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, None)
+
+
+@contextlib.contextmanager
+def no_messages() -> Iterator[None]:
+    """Keeps Ray's paragraphs on each death of a process out of the cell: we say it in one line.
+
+    `log_to_driver=False` leaves them there, and Ray has no other switch.
+    """
+    from ray._private import worker
+
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda *message, **how: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
+
+
+@contextlib.contextmanager
+def patience() -> Iterator[None]:
+    """Waits longer for a node to start than the 15 s and 30 s that are written into Ray.
+
+    A raylet ends itself when one of its agents, loaded in Python, has not written down within 15 s
+    which port it took (ray-project/ray issue 65983); beside two trainings on two cores it takes
+    longer to load. So the ports are written down before: -1 for what nobody here asks.
+    """
+    from ray import _raylet
+    from ray._private import services
+
+    get_node, start_raylet = services.get_node, services.start_raylet
+    place = list(inspect.signature(start_raylet).parameters).index
+
+    def patient_get_node(*arguments):
+        begin = time.monotonic()
+        while True:
+            try:
+                return get_node(*arguments)
+            except RuntimeError:
+                if time.monotonic() - begin > PATIENCE_SECONDS:
+                    raise
+                time.sleep(0.5)
+
+    def start_with_ports(*arguments, **named):
+        node, folder = arguments[place("node_id")], arguments[place("session_dir")]
+        unused = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
+        ports = {**dict.fromkeys(unused, -1), "runtime_env_agent_port": free_port()}
+        named["runtime_env_agent_port"] = ports["runtime_env_agent_port"]
+        for name, port in ports.items():
+            _raylet.persist_port(folder, node, name, port)  # type: ignore[attr-defined]
+        return start_raylet(*arguments, **named)
+
+    services.get_node, services.start_raylet = patient_get_node, start_with_ports
+    try:
+        yield
+    finally:
+        services.get_node, services.start_raylet = get_node, start_raylet
+
+
+OBJECT_STORE_BYTES = 200_000_000  # weights of some 0.3 MB pass through it
+# Ray runs its workers at a lower priority than everything else, where they would starve.
+# And it gives up on those that a busy machine is slow to start.
+SYSTEM = {
+    "worker_niceness": 0,
+    "worker_register_timeout_seconds": PATIENCE_SECONDS,
+    "agent_register_timeout_ms": 1000 * PATIENCE_SECONDS,
+}
+CONNECT_SECONDS = 10
+
+
+def check_installed() -> None:
+    """Refuses to go on where there is no Ray.
+
+    Raises:
+        ParameterError: one line that says what to install.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise ParameterError("Ray is not installed here: pip install '.[ray]' in labkit's folder")
+
+
+@contextlib.contextmanager
+def connection(address: str | None, cpus: int) -> Iterator[None]:
+    """A Ray to work with for the length of a block.
+
+    Args:
+        address: of a running cluster, `host:port` of its head, or 'auto' for the one that this
+            machine belongs to; it is left running. None starts a Ray on this machine for these
+            `cpus`, and stops it; one that this process has already is used, and left alone.
+        cpus: that a Ray started here counts; it does not measure them.
+
+    Raises:
+        ParameterError: there is no such cluster, or it wants another token.
+    """
+    check_installed()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else each start warns of it
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(no_messages())
+        if address is None:
+            folder = tempfile.mkdtemp(prefix="labkit-ray-", dir="/tmp")  # sockets: short paths
+            stack.enter_context(reaper(folder))
+            stack.enter_context(on_loopback())
+        stack.callback(_stop)
+        with quiet():
+            if address is None:
+                require_token()
+                _start(folder, cpus)
+            else:
+                _connect(address)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)  # Ray takes it for itself
+        yield
+
+
+def _stop() -> None:
+    import ray
+
+    with quiet():
+        ray.shutdown()
+
+
+def _start(folder: str, cpus: int) -> None:
+    import ray
+
+    try:
+        with patience():
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=folder,
+                _system_config=SYSTEM,
+            )
+    except Exception as error:  # Ray raises plain ones here
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise StalledError(f"Ray could not be started on this machine: {reason}") from None
+    if not ray.util.get_node_ip_address().startswith("127."):
+        raise ParameterError(
+            "Ray was imported before labkit could keep it on the loopback interface: restart the "
+            "kernel, and call labkit first"
+        )
+
+
+def _connect(address: str) -> None:
+    import ray
+
+    allowed = "None, 'auto', or host:port of the head of a running Ray cluster"
+    host, _, port = address.rpartition(":")
+    if address != "auto":
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        except (OSError, ValueError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise refuse("address", address, f"{allowed} ({reason})") from None
+    forget_token()
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise refuse("address", address, f"{allowed}, with its token ({reason})") from None

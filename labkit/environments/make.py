@@ -1,0 +1,89 @@
+"""Environments by name: seeded on their own, quiet, and honest about time limits."""
+
+from collections.abc import Callable
+
+import gym
+import numpy as np
+
+from labkit.config import ParameterError, nearest
+from labkit.environments.seeding import SeededEnv, raw_env
+from labkit.runtime import quiet
+
+
+def known_names() -> list[str]:
+    """Ids of every registered Gym and PyBullet environment, sorted."""
+    with quiet():
+        import pybullet_envs  # noqa: F401  (importing it registers its environments)
+    return sorted(spec.id for spec in gym.envs.registry.all())
+
+
+def check_name(name: str) -> None:
+    """Refuses an id that is not registered, and names the nearest one that is.
+
+    Raises:
+        ParameterError: `name` is not registered.
+    """
+    names = known_names()
+    if name not in names:
+        raise ParameterError(
+            f"env_name = {name!r} is refused: allowed is a registered Gym id "
+            f"({len(names)} are known){nearest(name, names)}"
+        )
+
+
+def make_environment(
+    name: str | Callable[[], gym.Env],
+    seed: int | None = None,
+    max_episode_steps: int | None = None,
+    bootstrap_time_limits: bool = True,
+):
+    """A TF-Agents `PyEnvironment`; a time limit ends an episode with discount 1, a fall with 0.
+
+    Args:
+        name: a registered id, or a callable that returns a Gym 0.23 environment: one's own
+            environment is `make(MyEnv, max_episode_steps=200)`.
+        seed: seeds everything the environment draws from; None leaves it unpredictable.
+        max_episode_steps: env steps until the time limit; None takes the registered one, if any.
+        bootstrap_time_limits: False gives the end of time discount 0 too, as gym's own time limit
+            does: for comparison (Pardo et al. 2018, "Time Limits in Reinforcement Learning").
+
+    Raises:
+        ParameterError: an unknown id, or an environment that this host cannot make.
+    """
+    if isinstance(name, str):
+        check_name(name)
+        maker: Callable[[], gym.Env] = gym.spec(name).make
+    else:
+        maker = name
+    try:
+        isolated = SeededEnv(maker, max_episode_steps, bootstrap_time_limits)
+    except (ImportError, gym.error.Error) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ParameterError(f"env_name = {name!r} cannot be made here: {reason}") from None
+    isolated.seed(seed)
+    from tf_agents.environments import suite_gym  # imports TensorFlow: not before it is needed
+
+    return suite_gym.wrap_env(isolated, max_episode_steps=isolated.max_episode_steps)
+
+
+def check_specs(env) -> None:
+    """Refuses what SAC cannot train on: anything but flat observations and bounded actions.
+
+    Raises:
+        ParameterError: names the environment and what it offers.
+    """
+    action_spec = env.action_spec()
+    name = raw_env(env).spec.id if raw_env(env).spec else type(raw_env(env)).__name__
+    for kind, spec in (("observations", env.observation_spec()), ("actions", action_spec)):
+        shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
+        if shape is None or len(shape) != 1 or not np.issubdtype(dtype, np.floating):
+            raise ParameterError(
+                f"env_name = {name!r} is refused: SAC needs one vector of real-valued {kind}; this "
+                f"one has {kind} of shape {shape} and dtype {dtype}"
+            )
+    # TF-Agents makes the largest float32 of an infinite bound.
+    if np.max(np.abs([action_spec.minimum, action_spec.maximum])) >= np.finfo(np.float32).max:
+        raise ParameterError(
+            f"env_name = {name!r} is refused: SAC needs bounded actions; this one's reach from "
+            f"{np.min(action_spec.minimum):g} to {np.max(action_spec.maximum):g}"
+        )

@@ -1,0 +1,26 @@
+"""What an environment simulates: seconds of one env step, the position of its base."""
+
+from labkit.environments.seeding import raw_env
+
+
+def step_seconds(env) -> float:
+    """Simulated seconds of one env step: 0.01 for the Minitaur, whatever its metadata say."""
+    inner = raw_env(env)
+    if hasattr(inner, "_action_repeat") and hasattr(inner, "_time_step"):
+        return inner._time_step * inner._action_repeat
+    if getattr(inner, "scene", None) is not None and hasattr(inner.scene, "dt"):
+        return inner.scene.dt
+    if hasattr(inner, "tau"):
+        return inner.tau
+    rates = [inner.metadata.get(key) for key in ("render_fps", "video.frames_per_second")]
+    return 1.0 / next((rate for rate in rates if rate), 50)
+
+
+def forward_position(env) -> float | None:
+    """The base's place along the axis it is paid to move along, in metres; None without one."""
+    inner = raw_env(env)
+    if hasattr(inner, "minitaur"):
+        return float(inner.minitaur.GetBasePosition()[0])
+    if hasattr(getattr(inner, "robot", None), "walk_target_x"):
+        return float(inner.robot.body_xyz[0])
+    return None

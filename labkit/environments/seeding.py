@@ -1,0 +1,102 @@
+"""An environment with its own random generators, so that nothing else that draws can change it."""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gym
+import numpy as np
+
+from labkit.environments.watchdog import Watchdog
+from labkit.runtime import quiet
+
+
+class SeededEnv(gym.Wrapper):
+    """Gives one environment its own copy of the global random generators.
+
+    The Minitaur's randomizer draws masses, battery voltage and friction from Python's and
+    NumPy's global generators at each reset, and `env.seed` does not reach it: without this,
+    an evaluation between two training steps would change what training sees next.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], gym.Env],
+        max_episode_steps: int | None = None,
+        bootstrap_time_limits: bool = True,
+    ):
+        self.watchdog = Watchdog()  # one that watches nothing
+        self._python_state = random.getstate()
+        self._numpy_generator = np.random.MT19937()
+        with self._own_generators(), quiet():
+            env = make()
+        # gym's TimeLimit reports the end of time as a terminal state; TF-Agents' own wrapper,
+        # put around this one in `make`, ends the episode and leaves the discount at 1.
+        registered = None
+        while isinstance(env, gym.wrappers.TimeLimit | gym.wrappers.OrderEnforcing):
+            if isinstance(env, gym.wrappers.TimeLimit):
+                registered = env._max_episode_steps
+            env = env.env
+        self.max_episode_steps = max_episode_steps or registered
+        if self.max_episode_steps and not bootstrap_time_limits:
+            env = gym.wrappers.TimeLimit(env, self.max_episode_steps)
+            self.max_episode_steps = None
+        super().__init__(env)
+
+    @contextlib.contextmanager
+    def _own_generators(self) -> Iterator[None]:
+        self.watchdog.turn()
+        global_python, global_numpy = random.getstate(), np.random.get_bit_generator()
+        random.setstate(self._python_state)
+        np.random.set_bit_generator(self._numpy_generator)
+        try:
+            yield
+        finally:
+            self._python_state = random.getstate()
+            random.setstate(global_python)
+            np.random.set_bit_generator(global_numpy)
+            self.watchdog.turn()
+
+    def seed(self, seed: int | None = None) -> Any:
+        """Seeds the environment, its action space and its copy of the global generators."""
+        self._python_state = random.Random(seed).getstate()
+        self._numpy_generator = np.random.MT19937(seed)
+        self.env.action_space.seed(seed)
+        return self.env.seed(seed)
+
+    def get_state(self) -> dict[str, Any]:
+        """Its copy of the global generators, as numbers and text that JSON holds."""
+        numpy_state = self._numpy_generator.state
+        key, position = numpy_state["state"]["key"].tolist(), numpy_state["state"]["pos"]
+        return {"python": self._python_state, "numpy": {"key": key, "pos": int(position)}}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes what `get_state` gave, also after a way through JSON."""
+        version, internal, gauss = state["python"]
+        self._python_state = (version, tuple(internal), gauss)
+        key = np.array(state["numpy"]["key"], np.uint32)
+        inner: Any = {"key": key, "pos": state["numpy"]["pos"]}
+        self._numpy_generator.state = {"bit_generator": "MT19937", "state": inner}
+
+    def reset(self, **kwargs: Any) -> Any:
+        """Begins an episode with this environment's own generators."""
+        with self._own_generators(), quiet():  # some environments first connect here, and print
+            return self.env.reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        """Steps with this environment's own generators."""
+        with self._own_generators():
+            return self.env.step(action)
+
+
+def seeded_env(env) -> SeededEnv:
+    """The wrapper that holds the environment's own generators."""
+    while hasattr(env, "wrapped_env"):
+        env = env.wrapped_env()
+    return env.gym
+
+
+def raw_env(env) -> gym.Env:
+    """The Gym environment inside every wrapper."""
+    return seeded_env(env).unwrapped

@@ -1,0 +1,67 @@
+"""Who could reach a Reverb server of this host."""
+
+import errno
+import functools
+import socket
+
+from labkit.config import refuse
+
+
+def check_port(port: int) -> None:
+    """Refuses a port that something listens on; Reverb itself would share it without a word.
+
+    Raises:
+        ParameterError: one line that names the port.
+    """
+    for family, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # skips closed ones
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((anywhere, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise refuse("port", port, "a free one: another program listens there") from None
+            if error.errno == errno.EACCES:
+                raise refuse("port", port, "1024 to 65535: lower ones need privileges") from None
+            if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # no IPv6 here
+                raise
+
+
+def free_port() -> int:
+    """A port that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+WARNING = (
+    "note: Reverb's servers listen on every network interface and know no password, and this host "
+    "has an address that faces outward; see Safety in the README"
+)
+
+
+def faces_outward() -> bool:
+    """Whether this host has an address that others could reach a Reverb server at.
+
+    Nothing is sent: connecting a datagram socket only asks the kernel which of its addresses it
+    would use.
+    """
+    for family, somewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as asked:
+                asked.connect((somewhere, 9))
+                address = asked.getsockname()[0]
+        except OSError:  # no route that way
+            continue
+        if not address.startswith("127.") and address not in ("::1", "::"):
+            return True
+    return False
+
+
+@functools.cache
+def warn_once() -> None:
+    """Says, the first time in this process, that such a server can be reached from outside."""
+    if faces_outward():
+        print(WARNING)

@@ -1,0 +1,299 @@
+"""Reverb: one table of packed transitions, how it is written, read, saved and restored.
+
+A transition is one row of `rows.Layout` in one column of one step. The same transition as a
+two-step trajectory of six columns costs Reverb three times the work to write and four times the
+work to sample, and holds the same numbers.
+"""
+
+import contextlib
+import shutil
+import tempfile
+import time
+import weakref
+from pathlib import Path
+
+import numpy as np
+import reverb
+import tensorflow as tf
+
+from labkit.config import ParameterError
+from labkit.errors import PATIENCE_SECONDS, ServerGoneError, StalledError
+from labkit.replay import rate_limiter
+from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, Layout, pack, untuned
+from labkit.runtime import quiet
+
+TABLE = "transitions"
+ANSWER_SECONDS = 5  # a server of this host answers in a thousandth of it
+UNCONFIRMED = 16  # transitions on their way before the writer waits; Reverb warns at 50
+
+
+def open_dataset(address: str, batch_size: int, seconds: int | None = None) -> tf.data.Dataset:
+    """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end.
+
+    Batching comes before dropping Reverb's sample info: a `map` over single items would cost
+    five times as much. Two batches are fetched ahead, so that sampling overlaps training. After
+    `seconds` without a sample, `SAMPLE_TIMEOUT_SECONDS` by default, the stream ends.
+    """
+    samples = reverb.TrajectoryDataset.from_table_signature(
+        address,
+        TABLE,
+        max_in_flight_samples_per_worker=2 * batch_size,
+        num_workers_per_iterator=1,
+        rate_limiter_timeout_ms=1000 * (seconds or SAMPLE_TIMEOUT_SECONDS),
+        get_signature_timeout_secs=SAMPLE_TIMEOUT_SECONDS,
+    )
+    batches = samples.batch(batch_size, drop_remainder=True)
+    return untuned(batches.map(lambda sample: sample.data["row"]).prefetch(2))
+
+
+def counters(client: reverb.Client) -> rate_limiter.Limiter:
+    """Inserts, samples and size of the table, now; a server that is being started is waited for.
+
+    Raises:
+        ServerGoneError: it did not answer within `PATIENCE_SECONDS`.
+    """
+    begin = time.monotonic()
+    while True:
+        try:
+            return rate_limiter.limiter(client, TABLE)
+        except StalledError:
+            if time.monotonic() - begin > PATIENCE_SECONDS:
+                raise ServerGoneError(
+                    f"no Reverb server with our table answered at {client.server_address} for "
+                    f"{PATIENCE_SECONDS} s"
+                ) from None
+            time.sleep(0.2)
+
+
+class RowWriter:
+    """Writes transitions into the table of a server, on this host or on another.
+
+    Args:
+        address: the server's, `host:port`.
+    """
+
+    def __init__(self, address: str):
+        self.address = address
+        self.client = reverb.Client(address)
+        self._writer = self.client.trajectory_writer(1)
+        self._written = 0
+
+    def write(self, obs_tm1, a_tm1, r_t, discount_t, obs_t) -> None:
+        """Stores one transition; it can be sampled at once, with the same chance as any other."""
+        self._writer.append({"row": pack(obs_tm1, a_tm1, r_t, discount_t, obs_t)})
+        self._writer.create_item(TABLE, 1.0, {"row": self._writer.history["row"][-1]})
+        self._written += 1
+        if self._written % UNCONFIRMED == 0:
+            # Inserts are confirmed behind our back; on a busy host that would pile up.
+            self.flush(UNCONFIRMED)
+
+    def flush(self, unconfirmed: int = 0) -> None:
+        """Waits until everything written, but the last `unconfirmed` rows, can be sampled.
+
+        Raises:
+            StalledError: the server is gone, or took longer than `SAMPLE_TIMEOUT_SECONDS`.
+        """
+        begin = time.monotonic()
+        while True:
+            try:
+                return self._writer.flush(unconfirmed, timeout_ms=1000 * ANSWER_SECONDS)
+            except reverb.ReverbError:
+                self.check(time.monotonic() - begin)
+
+    def check(self, waited: float) -> None:
+        """Does nothing while there is reason to go on waiting; a dead server never answers.
+
+        Args:
+            waited: seconds so far.
+
+        Raises:
+            ServerGoneError: the server is gone.
+            StalledError: the wait took longer than its limit.
+        """
+        try:
+            self.client.server_info(timeout=ANSWER_SECONDS)
+        except reverb.ReverbError:
+            raise ServerGoneError(
+                f"the Reverb server at {self.address} no longer answers"
+            ) from None
+        if waited > SAMPLE_TIMEOUT_SECONDS:
+            raise StalledError(
+                f"the Reverb server at {self.address} answers, but its table neither took nor gave "
+                f"anything for {SAMPLE_TIMEOUT_SECONDS} s"
+            )
+
+    def drop(self) -> None:
+        """Ends it without a flush, and waits for nobody: `close`, and its own end, would."""
+        with contextlib.suppress(reverb.ReverbError):
+            self._writer.close()
+
+    def close(self) -> None:
+        """Flushes first: Reverb's own `close` drops what is on its way."""
+        with contextlib.suppress(StalledError):  # a server that is gone cannot be closed either
+            self.flush()
+            self._writer.close()
+
+
+def packed_table(
+    layout: Layout, capacity: int, limiter: reverb.rate_limiters.RateLimiter | None = None
+) -> reverb.Table:
+    """A table of rows `[layout.width] float32`: uniform sampling, oldest removed first.
+
+    Args:
+        layout: what a row holds.
+        capacity: rows.
+        limiter: who must wait for whom; None lets everybody go ahead as soon as there is one row.
+    """
+    return reverb.Table(
+        TABLE,
+        max_size=capacity,
+        sampler=reverb.selectors.Uniform(),
+        remover=reverb.selectors.Fifo(),
+        rate_limiter=limiter or reverb.rate_limiters.MinSize(1),
+        signature={"row": tf.TensorSpec([layout.width], tf.float32)},
+    )
+
+
+def start_server(
+    tables: list[reverb.Table],
+    folder: Path | None = None,
+    snapshot: Path | None = None,
+    port: int | None = None,
+) -> reverb.Server:
+    """Starts a Reverb server; its own log lines are not printed.
+
+    Args:
+        tables: what it holds; a snapshot's sizes and rate limiters override theirs.
+        folder: where it writes snapshots, emptied first: Reverb would load what lies there. None
+            is a temporary directory, which goes with the server.
+        snapshot: what it starts with, as `ReverbReplay.save` keeps it; None starts empty.
+        port: a free one, which Reverb itself does not check; None takes any.
+    """
+    temporary = folder is None
+    folder = Path(tempfile.mkdtemp(prefix="labkit-reverb-")) if folder is None else folder
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    begin = None if snapshot is None else str(snapshot)
+    with quiet():
+        checkpointer = reverb.checkpointers.DefaultCheckpointer(
+            str(folder), fallback_checkpoint_path=begin
+        )
+        server = reverb.Server(tables, port, checkpointer=checkpointer)
+    if temporary:
+        weakref.finalize(server, shutil.rmtree, folder, ignore_errors=True)
+    return server
+
+
+class ReverbReplay:
+    """A run's replay table on a Reverb server in this process.
+
+    Args:
+        layout: what a row holds.
+        capacity: rows; when full, the oldest goes.
+        folder: where the server writes its snapshots; None is a temporary directory.
+        limiter: see `packed_table`; a snapshot's overrides it.
+        port: see `start_server`.
+        snapshot: what it begins with; None: nothing.
+
+    Raises:
+        ParameterError: the snapshot is not complete.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        capacity: int,
+        folder: Path | None = None,
+        limiter: reverb.rate_limiters.RateLimiter | None = None,
+        port: int | None = None,
+        snapshot: Path | None = None,
+    ):
+        self.layout, self.capacity, self._folder = layout, capacity, folder
+        self._limiter, self._port = limiter, port
+        self._start(snapshot)
+
+    def _start(self, snapshot: Path | None) -> None:
+        if snapshot is not None:
+            _check_complete(snapshot)
+        table = packed_table(self.layout, self.capacity, self._limiter)
+        self.server: reverb.Server | None = start_server(
+            [table], self._folder, snapshot, self._port
+        )
+        self.address = f"localhost:{self.server.port}"
+        self._writer = RowWriter(self.address)
+        self._client = self._writer.client
+
+    def write(self, obs_tm1, a_tm1, r_t, discount_t, obs_t) -> None:
+        """Stores one transition; see `RowWriter.write`."""
+        self._writer.write(obs_tm1, a_tm1, r_t, discount_t, obs_t)
+
+    def flush(self) -> None:
+        """Waits until everything written can be sampled; see `RowWriter.flush`."""
+        self._writer.flush()
+
+    def check(self, waited: float) -> None:
+        """Whether to go on waiting; see `RowWriter.check`."""
+        self._writer.check(waited)
+
+    def size(self) -> int:
+        """Rows that the table holds."""
+        return self._client.server_info(timeout=SAMPLE_TIMEOUT_SECONDS)[TABLE].current_size
+
+    def dataset(self, batch_size: int) -> tf.data.Dataset:
+        """See `open_dataset`."""
+        return open_dataset(self.address, batch_size)
+
+    def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
+        """Draws `batches` batches once and returns them as rows `[batches * batch_size, width]`.
+
+        Raises:
+            StalledError: the table's rate limiter, or an empty table, held some of them back.
+        """
+        drawn: list[np.ndarray] = []
+        # Each new sampler logs its first connection. A table that gives nothing ends the stream, or
+        # raises.
+        with quiet(), contextlib.suppress(tf.errors.DeadlineExceededError):
+            drawn.extend(self.dataset(batch_size).take(batches).as_numpy_iterator())
+        if len(drawn) < batches:
+            raise StalledError(
+                f"the replay table gave {len(drawn)} of {batches} batches of {batch_size} "
+                f"transitions, and no more for {SAMPLE_TIMEOUT_SECONDS} s"
+            )
+        return np.concatenate(drawn)
+
+    def save(self, target: Path) -> None:
+        """Writes a snapshot to the new directory `target`: items, order, priorities, counters.
+
+        Reverb keeps one snapshot and deletes all else in its folder, so each is moved out of it.
+
+        Raises:
+            RuntimeError, OSError: it could not be written.
+        """
+        self.flush()
+        with quiet():
+            snapshot = self._client.checkpoint()
+        shutil.move(snapshot, target)
+
+    def restore(self, snapshot: Path) -> None:
+        """Starts the server anew with what a snapshot holds.
+
+        Raises:
+            ParameterError: there is no complete snapshot.
+        """
+        _check_complete(snapshot)
+        self.close()
+        self._start(snapshot)
+
+    def close(self) -> None:
+        """Stops the writer and the server; may be called twice."""
+        server, self.server = self.server, None
+        if server is None:
+            return
+        self._writer.close()
+        with quiet():
+            server.stop()
+
+
+def _check_complete(snapshot: Path) -> None:
+    if not (snapshot / "DONE").exists():
+        raise ParameterError(f"{snapshot / 'DONE'} is missing: this checkpoint cannot be used")

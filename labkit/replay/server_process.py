@@ -1,0 +1,163 @@
+"""A Reverb server in a process of its own: started by one call, always stopped.
+
+    with labkit.replay.server_process.start([table], port=9999) as server:
+        client = server.client()
+
+`labkit.replay.serve` is the other side, and the command for a terminal.
+"""
+
+import base64
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from labkit.config import ParameterError, refuse
+from labkit.replay.ports import check_port, free_port
+
+START_SECONDS = 180.0  # to import TensorFlow and Reverb: 3 s on an idle machine
+STOP_SECONDS = 5.0  # for each of: asked to stop, SIGTERM, SIGKILL
+
+
+class ServerDiedError(RuntimeError):
+    """A server process ended that nobody had asked to; what its tables held went with it."""
+
+
+class ServerProcess:
+    """A running server, as `start` makes it.
+
+    It ends with `stop`, with its `with` block, when this object is collected, and when the process
+    that started it ends, however that happens.
+    """
+
+    def __init__(self, process: subprocess.Popen, port: int):
+        self.port, self.pid = port, process.pid
+        self._process = process
+        # A finalizer runs once, at the latest when the interpreter exits.
+        self._finalizer = weakref.finalize(self, _end, process)
+
+    @property
+    def address(self) -> str:
+        """What `reverb.Client` and datasets are given."""
+        return f"localhost:{self.port}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def client(self) -> Any:
+        """A new `reverb.Client` of this server.
+
+        Raises:
+            ServerDiedError: there is no server any more.
+        """
+        import reverb
+
+        self.check()
+        return reverb.Client(self.address)
+
+    def check(self) -> None:
+        """Does nothing while the server runs.
+
+        Raises:
+            ServerDiedError: it was stopped, or it died; the message says of what.
+        """
+        status = self._process.poll()
+        if status is None:
+            return
+        who = f"the Reverb server on port {self.port}"
+        if not self._finalizer.alive:
+            raise ServerDiedError(f"{who} was stopped; start a new one to go on")
+        how = f"ended by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        raise ServerDiedError(f"{who} died ({how}); what its tables held is gone")
+
+    def stop(self) -> None:
+        """Stops the process, by force if it does not listen; a second call does nothing."""
+        self._finalizer()
+
+    def __enter__(self) -> "ServerProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _end(process: subprocess.Popen) -> None:
+    """Asks (by closing the pipe), then insists; returns when the process is gone."""
+    if process.stdin is not None:
+        process.stdin.close()
+    for insist in (lambda: None, process.terminate, process.kill):
+        insist()
+        try:
+            process.wait(STOP_SECONDS)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def start(
+    tables: Sequence[Any], port: int = 0, limit_seconds: float = START_SECONDS
+) -> ServerProcess:
+    """Starts a server for tables like these in a new process, and waits until it answers.
+
+    Args:
+        tables: `reverb.Table`s. They are described to the new process, which makes its own: the
+            ones given here stay empty. Table extensions are not carried over.
+        port: 0 takes a free one.
+        limit_seconds: to wait.
+
+    Raises:
+        ParameterError: the port is taken or no port.
+        ServerDiedError: the process ended instead of answering, or did not answer in time.
+    """
+    if not 0 <= port <= 65535:
+        raise refuse("port", port, "a whole number from 0 (any free port) to 65535")
+    port = port or free_port()
+    check_port(port)
+    root = str(Path(__file__).resolve().parents[2])  # labkit may be known by sys.path alone
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    log = tempfile.TemporaryFile()  # noqa: SIM115  (the process holds it for life)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "labkit.replay.serve", "--port", str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        start_new_session=True,  # an interrupted kernel sends SIGINT to its whole group
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    described = [base64.b64encode(table.internal_table.info()).decode() for table in tables]
+    try:
+        process.stdin.write(json.dumps(described).encode() + b"\n")
+        process.stdin.flush()
+        answer = _first_line(process.stdout, limit_seconds)
+    except OSError:
+        answer = b""
+    if answer.strip() != f"serving on port {port}".encode():
+        process.kill()
+        _end(process)
+        log.seek(0)
+        reason = (log.read().decode(errors="replace").strip() or "no reason given").splitlines()[-1]
+        if reason.startswith("ParameterError: "):
+            raise ParameterError(reason.removeprefix("ParameterError: "))
+        raise ServerDiedError(f"no server on port {port} within {limit_seconds:g} s: {reason}")
+    return ServerProcess(process, port)
+
+
+def _first_line(stream: IO[bytes], seconds: float) -> bytes:
+    lines: queue.Queue[bytes] = queue.Queue()
+    threading.Thread(target=lambda: lines.put(stream.readline()), daemon=True).start()
+    try:
+        return lines.get(timeout=seconds)
+    except queue.Empty:
+        return b""

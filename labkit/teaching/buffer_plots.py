@@ -1,0 +1,169 @@
+"""What replay buffers hold and how fast they are, as figures; nothing here touches a buffer."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import attrs
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
+from matplotlib.ticker import NullFormatter
+
+from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, STYLE, NotebookFigure
+from labkit.teaching.buffer_comparison import Measurement
+
+EPISODE_COLORS = ("#CFE5F3", "#FBE3B5", "#CDEBE0", "#F3DCE8")  # Okabe-Ito hues, lightened
+BAND, BAND_COLOR = 6, "#dddddd"  # standard deviations
+
+
+@attrs.frozen
+class Contents:
+    """One buffer's steps, in the order of its slots, and the windows that were drawn from it.
+
+    Attributes:
+        title: stands above.
+        rows: int64 [segments, slots], the counter in each slot; Reverb's steps in order of time.
+        head: the slot that is written next; None where there is no ring.
+        episode: entries of an episode, its boundary included; counters start at a multiple of it.
+        counts: windows drawn, `{(3, 4): 120, …}`.
+    """
+
+    title: str
+    rows: np.ndarray
+    head: int | None
+    episode: int
+    counts: Counter
+
+    def crosses(self, window: tuple[int, ...]) -> bool:
+        """Whether a window (first, second counter) lies across the end of an episode."""
+        return window[0] // self.episode != window[1] // self.episode
+
+
+def contents(buffers: Sequence[Contents]) -> Figure:
+    """Slots and windows of each buffer on the left, how often each window was drawn on the right.
+
+    Returns:
+        The figure; axes in pairs. The left one of a pair has a rectangle a slot and an arc a
+        window, the right one a bar a window.
+    """
+    heights = [1.1 + 1.1 * len(buffer.rows) for buffer in buffers]
+    with mpl.rc_context(STYLE):
+        figure = NotebookFigure(figsize=(11, sum(heights)), layout="constrained")
+        panels = figure.subplots(
+            len(buffers), 2, squeeze=False, height_ratios=heights, width_ratios=(1.5, 1)
+        )
+        for (left, right), buffer in zip(panels, buffers, strict=True):
+            _slots(left, buffer)
+            _bars(right, buffer)
+        handles = [
+            Line2D([], [], color=BLUE, label="within an episode"),
+            Line2D([], [], color=ORANGE, linestyle="--", label="joins two episodes"),
+            Line2D([], [], color=GREY, linewidth=3, label="boundary entry"),
+            Patch(facecolor=BAND_COLOR, label=f"± {BAND} standard deviations"),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    return figure
+
+
+def _slots(axes: Axes, buffer: Contents) -> None:
+    """Boxes with counters; arcs above join the steps of every window that was drawn."""
+    place = {}
+    for row, counters in enumerate(buffer.rows):
+        y = -1.9 * row
+        for slot, counter in enumerate(counters):
+            color = EPISODE_COLORS[counter // buffer.episode % len(EPISODE_COLORS)]
+            axes.add_patch(Rectangle((slot, y), 1, 0.6, facecolor=color, edgecolor="white", lw=2))
+            axes.text(slot + 0.5, y + 0.3, str(counter), ha="center", va="center")
+            if counter % buffer.episode == buffer.episode - 1:  # the boundary entry
+                axes.plot([slot + 0.1, slot + 0.9], [y + 0.06] * 2, color=GREY, lw=2)
+            place[int(counter)] = (slot + 0.5, y + 0.62)
+        if buffer.head is not None:
+            axes.plot([buffer.head] * 2, [y - 0.15, y + 0.75], color="black", lw=3)
+    for window in buffer.counts:
+        _arc(axes, place[window[0]], place[window[1]], buffer.crosses(window))
+    bottom = -1.9 * (len(buffer.rows) - 1)
+    if buffer.head is not None:
+        axes.text(buffer.head, bottom - 0.25, "next write", ha="center", va="top")
+    axes.set_xlim(-0.3, max(8, buffer.rows.shape[1]) + 0.3)
+    axes.set_ylim(bottom - 0.6, 1.8)
+    axes.set_title(buffer.title)
+    axes.set_axis_off()
+
+
+def _arc(axes: Axes, start: tuple, end: tuple, crosses: bool) -> None:
+    distance = abs(end[0] - start[0])
+    sign = -1 if end[0] > start[0] else 1
+    arrow = FancyArrowPatch(
+        start,
+        end,
+        connectionstyle=f"arc3,rad={sign * (0.45 if distance < 2 else 0.19)}",
+        arrowstyle="-|>",
+        mutation_scale=9,
+        color=ORANGE if crosses else BLUE,
+        linestyle="--" if crosses else "-",
+        linewidth=1.6,
+        shrinkA=0,
+        shrinkB=0,
+    )
+    axes.add_patch(arrow)
+
+
+def _bars(axes: Axes, buffer: Contents) -> None:
+    """How often each window was drawn, and the band that uniform draws stay in."""
+    windows = sorted(buffer.counts)
+    counts = np.array([buffer.counts[window] for window in windows])
+    colors = [ORANGE if buffer.crosses(window) else BLUE for window in windows]
+    axes.bar(range(len(windows)), counts, color=colors, width=0.8)
+    mean = counts.mean()
+    sigma = np.sqrt(mean * (1 - 1 / len(counts)))
+    low, high = mean - BAND * sigma, mean + BAND * sigma
+    axes.axhspan(low, high, color=BAND_COLOR, lw=0, zorder=0.5)
+    axes.hlines([low, high], -0.5, len(counts) - 0.5, color="black", lw=0.8, linestyle=":")
+    axes.set_ylim(0, max(counts.max(), high) * 1.1)
+    labels = [f"{a}→{b}" for a, b in windows]
+    axes.set_xticks(range(len(windows)), labels, rotation=90 if len(windows) > 8 else 45)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set_ylabel("times drawn")
+    axes.grid(axis="x", visible=False)
+
+
+def speeds(measurements: dict[str, Measurement]) -> Figure:
+    """Inserts, samples, bytes and start-up of each buffer, a panel each, logarithmic.
+
+    Dots, not bars: where a logarithmic axis begins is arbitrary, and a bar's length with it.
+
+    Returns:
+        The figure with four axes, a dot a buffer in each, the number beside it.
+    """
+    panels = (
+        ("inserts_per_second", "steps written per second", BLUE),
+        ("samples_per_second", "windows read per second", GREEN),
+        ("bytes_per_step", "bytes per stored step", ORANGE),
+        ("startup_seconds", "seconds until the first batch", GREY),
+    )
+    names = list(measurements)
+    with mpl.rc_context(STYLE):
+        figure = NotebookFigure(figsize=(10, 1.5 + 0.75 * len(names)), layout="constrained")
+        grid = figure.subplots(2, 2, sharey=True)
+        for axes, (field, label, color) in zip(grid.flat, panels, strict=True):
+            values = [getattr(measurements[name], field) for name in names]
+            # A logarithmic axis has no place for a zero (memory, where it is not told).
+            drawn = [max(value, 1e-6) for value in values]
+            axes.plot(drawn, names, "o", color=color, markersize=8)
+            axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_ylim(-0.6, len(names) - 0.4)
+            axes.set_xlim(min(drawn) / 4, max(drawn) * 6)
+            for row, value in enumerate(values):
+                axes.text(drawn[row] * 1.3, row, _short(value), va="center")
+            axes.set_title(label)
+        grid[0, 0].invert_yaxis()
+    return figure
+
+
+def _short(value: float) -> str:
+    """Two significant digits, without an exponent: 17 000, 0.15."""
+    return f"{float(f'{value:.2g}'):,.10g}".replace(",", " ")

@@ -1,0 +1,118 @@
+"""Pictures for notebook 04: the parts of a distributed run, and what several runs came to."""
+
+from collections.abc import Mapping
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+from matplotlib.rcsetup import cycler
+
+from labkit.plotting.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    STYLE,
+    NotebookFigure,
+    label_axes,
+)
+
+# name: (x, y, what it holds)
+BOXES = {
+    "driver": (1.0, 1.8, "the notebook: starts, watches and stops every other part"),
+    "rollout workers": (0.0, 1.0, "environment, NumPy actor"),
+    "tester": (0.0, 0.0, "greedy episodes"),
+    "replay": (1.0, 1.0, "Reverb: table, rate limiter"),
+    "parameter server": (1.0, 0.0, "newest actor weights"),
+    "learner": (2.0, 0.5, "SAC, optimizers, run directory"),
+}
+# from, to, what flows, and where along the arrow that stands
+FLOWS = [
+    ("rollout workers", "replay", "rows", 0.5),
+    ("replay", "learner", "batches", 0.5),
+    ("learner", "parameter server", "weights", 0.5),
+    ("parameter server", "rollout workers", "weights", 0.5),
+    ("parameter server", "tester", "weights", 0.5),
+]
+WIDTH, HEIGHT = 0.72, 0.46
+COLORS = (BLUE, ORANGE, GREEN, PURPLE)  # of runs
+
+
+def draw_parts() -> Figure:
+    """The parts of `labkit.train_on_ray` as boxes, what flows between them as arrows."""
+    with mpl.rc_context({**STYLE, "axes.grid": False}):
+        figure = NotebookFigure(figsize=(9, 4.2), layout="constrained")
+        axes = figure.subplots()
+        for name in BOXES:
+            _box(axes, name)
+        for start, end, what, place in FLOWS:
+            _arrow(axes, start, end, what, place)
+        path = [(0.0, -0.5), (2.0, -0.5), (2.0, 0.5 - HEIGHT / 2)]
+        axes.plot([0, 0], [-HEIGHT / 2, -0.5], color=GREY, linewidth=1)
+        axes.plot(*zip(*path[:2], strict=True), color=GREY, linewidth=1)
+        axes.annotate("", path[2], path[1], arrowprops={"arrowstyle": "->", "color": GREY})
+        axes.text(1.0, -0.47, "returns, into metrics.csv", ha="center", va="bottom", fontsize=9)
+        axes.set_xlim(-0.5, 2.5)
+        axes.set_ylim(-0.65, 2.1)
+        # Not drawn, but read aloud: see `figures.describe`.
+        axes.set_ylabel("driver, replay, learner, parameter server, rollout workers and tester")
+        axes.axis("off")
+    return figure
+
+
+def _box(axes: Axes, name: str) -> None:
+    x, y, holds = BOXES[name]
+    width = WIDTH if name != "driver" else 2 + WIDTH  # it is above all others
+    corner = (x - width / 2, y - HEIGHT / 2)
+    colour = ORANGE if name == "learner" else BLUE if name != "driver" else GREY
+    style = "round,pad=0.0,rounding_size=0.05"
+    axes.add_patch(
+        FancyBboxPatch(corner, width, HEIGHT, style, facecolor=colour, alpha=0.15, linewidth=0)
+    )
+    axes.add_patch(FancyBboxPatch(corner, width, HEIGHT, style, fill=False, edgecolor=colour))
+    axes.text(x, y + 0.07, name, ha="center", va="center", weight="bold")
+    axes.text(x, y - 0.09, holds, ha="center", va="center", fontsize=8.5)
+
+
+def _arrow(axes: Axes, start: str, end: str, what: str, place: float) -> None:
+    (x0, y0, _), (x1, y1, _) = BOXES[start], BOXES[end]
+    side = 1 if x1 > x0 else -1
+    begin, finish = (x0 + side * WIDTH / 2, y0), (x1 - side * WIDTH / 2, y1)
+    axes.annotate("", finish, begin, arrowprops={"arrowstyle": "->", "color": "black"})
+    x = begin[0] + place * (finish[0] - begin[0])
+    y = begin[1] + place * (finish[1] - begin[1])
+    # On the arrow, with the background's white behind it: beside it, it may lie on another arrow.
+    white = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+    axes.text(x, y, what, ha="center", va="center", fontsize=9, bbox=white)
+
+
+def evaluations(runs: Mapping[str, pd.DataFrame]) -> Figure:
+    """Mean evaluation return over env steps and over minutes, one line for each run.
+
+    Args:
+        runs: label → the table of `run.metrics()`.
+    """
+    with mpl.rc_context({**STYLE, "axes.prop_cycle": cycler(color=COLORS)}):
+        figure = NotebookFigure(figsize=(9, 3.6), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True)
+        for label, table in runs.items():
+            shown = table.dropna(subset="eval_return").sort_values("env_step")
+            left.plot(shown.env_step, shown.eval_return, "o-", markersize=4, label=label)
+            shown = shown.sort_values("wall_seconds")
+            right.plot(shown.wall_seconds / 60, shown.eval_return, "o-", markersize=4)
+        label_axes(left, "env steps", "mean greedy return")
+        right.set_xlabel("minutes")
+        figure.legend(loc="outside lower center", ncols=4)
+    return figure
+
+
+def speed(table: pd.DataFrame) -> float:
+    """Iterations per second between a run's first and last row of losses; NaN for one row."""
+    rows = table.dropna(subset="critic_loss").sort_values("gradient_step")
+    if len(rows) < 2:
+        return float("nan")
+    first, last = rows.iloc[0], rows.iloc[-1]
+    return (last.gradient_step - first.gradient_step) / (last.wall_seconds - first.wall_seconds)

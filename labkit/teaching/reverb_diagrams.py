@@ -1,0 +1,200 @@
+"""A table as a picture: the steps a server stores, and over them, as bars, the items.
+
+`picture` turns what the server holds into plain data, `draw` puts that on paper.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import attrs
+import matplotlib as mpl
+import numpy as np
+import reverb
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from labkit.plotting.style import STYLE, NotebookFigure
+from labkit.teaching.reverb_inspect import Chunk, Contents, Item, Step, look
+
+MOST_ITEMS = 24  # drawn; of more, the newest
+BLUES = ("#f2f2f2", "#cfe3f3", "#9cc9e8", "#5fa8d9")  # referred to 0, 1, 2, 3 or more times
+COLOURS = "cividis"  # reads the same for every kind of colour vision
+
+
+@attrs.frozen
+class Bar:
+    """One item: the columns it covers, as runs without a gap, first and last included."""
+
+    lane: int  # 0 is the oldest item drawn
+    key: int
+    runs: tuple[tuple[int, int], ...]
+    priority: float
+    times_sampled: int
+
+
+@attrs.frozen
+class Block:
+    """One chunk: the columns it covers, and how many of this picture's items refer to it."""
+
+    row: str  # the data column
+    first: int
+    last: int
+    references: int
+
+
+@attrs.frozen
+class Picture:
+    """What is drawn: the step that each column stands for, chunks in named rows, items as bars."""
+
+    title: str
+    columns: tuple[Step | None, ...]  # None: a gap, of episodes or of steps not stored
+    rows: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    bars: tuple[Bar, ...]
+
+
+def picture(contents: Contents, table: str, title: str | None = None) -> Picture:
+    """Lays out one table: steps from left to right, its items one below the other.
+
+    Args:
+        contents: what the server holds.
+        table: its name.
+        title: stands above; None says what the table holds.
+    """
+    items = contents.tables[table].items[-MOST_ITEMS:]
+    keys = {key for item in items for key in item.chunks}
+    steps = {step for key in keys for step in contents.chunks[key].steps}
+    columns = _columns(sorted(steps))
+    place = {step: index for index, step in enumerate(columns) if step is not None}
+    bars = tuple(
+        Bar(
+            lane, item.key, _runs([place[s] for s in item.steps]), item.priority, item.times_sampled
+        )
+        for lane, item in enumerate(items)
+    )
+    rows = _rows(items, [contents.chunks[key] for key in keys])
+    uses = Counter(key for item in items for key in item.chunks)
+    blocks = [
+        Block(row, place[chunk.steps[0]], place[chunk.steps[-1]], uses[chunk.key])
+        for row, chunks in rows.items()
+        for chunk in chunks
+    ]
+    held = len(contents.tables[table].items)
+    shown = f", the newest {len(items)} drawn" if held > len(items) else ""
+    return Picture(
+        title or f"{table}: {held} item{'' if held == 1 else 's'}{shown}",
+        columns,
+        tuple(rows),
+        tuple(sorted(blocks, key=lambda block: (block.row, block.first))),
+        bars,
+    )
+
+
+def _columns(steps: Sequence[Step]) -> tuple[Step | None, ...]:
+    columns: list[Step | None] = []
+    for episode, index in steps:
+        if columns and columns[-1] != (episode, index - 1):
+            columns.append(None)
+        columns.append((episode, index))
+    return tuple(columns)
+
+
+def _runs(places: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    runs: list[tuple[int, int]] = []
+    for place in places:
+        if runs and runs[-1][1] == place - 1:
+            runs[-1] = (runs[-1][0], place)
+        else:
+            runs.append((place, place))
+    return tuple(runs)
+
+
+def _rows(items: Sequence[Item], chunks: Sequence[Chunk]) -> dict[str, list[Chunk]]:
+    """The chunks under the names by which items call them: one column may go by several."""
+    rows: dict[str, list[Chunk]] = {}
+    for chunk in chunks:
+        calls = (
+            name for item in items for name, keys in item.chunks_of.items() if chunk.key in keys
+        )
+        rows.setdefault(" = ".join(sorted(set(calls))), []).append(chunk)
+    return dict(sorted(rows.items()))
+
+
+def draw(picture: Picture) -> Figure:
+    """Draws chunks above and items below.
+
+    In a chunk stands how many items refer to it; in an item's bar, coloured by its priority, how
+    many times it was sampled.
+    """
+    width, lanes = max(len(picture.columns), 1), len(picture.rows) + len(picture.bars)
+    cell = min(0.8, 7.5 / width)
+    with mpl.rc_context({**STYLE, "axes.grid": False}):
+        figure = NotebookFigure(
+            figsize=(2.6 + max(cell * width, 3.2), 1.1 + 0.36 * lanes), layout="constrained"
+        )
+        axes = figure.subplots()
+        for block in picture.blocks:
+            _block(axes, block, picture.rows.index(block.row))
+        priorities = [bar.priority for bar in picture.bars]
+        scale = Normalize(min(priorities, default=0), max(priorities, default=1))
+        colours = ScalarMappable(scale, COLOURS)
+        for bar in picture.bars:
+            _bar(axes, bar, len(picture.rows) + 0.35, colours, round(1 / cell))
+        if distinct := sorted(set(priorities))[1:]:
+            legend = figure.colorbar(colours, ax=axes, label="priority", pad=0.02, fraction=0.06)
+            if len(distinct) < 6:
+                legend.set_ticks([min(priorities), *distinct])
+        _frame(axes, picture)
+    return figure
+
+
+def show(client: reverb.Client, table: str, title: str | None = None) -> Figure:
+    """Looks, lays out and draws in one go."""
+    return draw(picture(look(client), table, title))
+
+
+def _block(axes: Axes, block: Block, row: int) -> None:
+    x, width = block.first - 0.46, block.last - block.first + 0.92
+    face = BLUES[min(block.references, len(BLUES) - 1)]
+    axes.add_patch(Rectangle((x, row - 0.36), width, 0.72, facecolor=face, edgecolor="#555555"))
+    axes.text(x + width / 2, row, f"{block.references}", ha="center", va="center", fontsize=9)
+
+
+def _bar(axes: Axes, bar: Bar, top: float, colours: ScalarMappable, inch: int) -> None:
+    red, green, blue, _ = colour = colours.to_rgba(np.array([bar.priority]))[0]
+    ink = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
+    y = top + bar.lane
+    axes.plot([bar.runs[0][0], bar.runs[-1][1]], [y, y], color=colour, linewidth=1.5)
+    for first, last in bar.runs:
+        x, width = first - 0.46, last - first + 0.92
+        axes.add_patch(Rectangle((x, y - 0.34), width, 0.68, facecolor=colour))
+    first, last = max(bar.runs, key=lambda run: run[1] - run[0])
+    text = f"sampled {bar.times_sampled}×" if last - first >= inch else f"{bar.times_sampled}×"
+    axes.text((first + last) / 2, y, text, ha="center", va="center", fontsize=9, color=ink)
+
+
+def _frame(axes: Axes, picture: Picture) -> None:
+    rows, bars = len(picture.rows), len(picture.bars)
+    axes.set_xlim(-0.6, len(picture.columns) - 0.4)
+    axes.set_ylim(rows + bars - 0.15, -0.6)
+    names = [f"stored {name}" for name in picture.rows]
+    items = [f"item {bar.lane}, priority {bar.priority:g}" for bar in picture.bars]
+    axes.set_yticks([*range(rows), *(rows + 0.35 + lane for lane in range(bars))], names + items)
+    stride = -(-len(picture.columns) // 24)
+    marks = [(x, step) for x, step in enumerate(picture.columns) if step and step[1] % stride == 0]
+    first = {step[0]: x for x, step in reversed(marks)}
+    axes.set_xticks(
+        [x for x, _ in marks],
+        [
+            f"{index}\nepisode {episode}" if len(first) > 1 and first[episode] == x else f"{index}"
+            for x, (episode, index) in marks
+        ],
+    )
+    axes.set_xlabel("step")
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_title(picture.title)

@@ -1,0 +1,209 @@
+"""How far a long task is: in a terminal, in a notebook cell, or in the terminal of `make run`."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+# `labkit.cli.run` runs the notebook in a kernel of its own, whose output is a cell, not the
+# terminal: the kernel writes its progress to this file, and the launcher draws the bar.
+FILE_VARIABLE = "LABKIT_PROGRESS"
+SECONDS_BETWEEN_UPDATES = 0.5
+# Who shows cells while they run says so to the kernel: Jupyter's server, VS Code, Colab, Kaggle.
+# papermill, nbval and nbconvert do not; they keep the last output alone.
+FRONT_ENDS = ("JPY_SESSION_NAME", "VSCODE_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
+
+
+class Sink:
+    """Shows one line and replaces it; the base shows nothing."""
+
+    def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
+        """Shows where the bar stands."""
+
+    def end(self, summary: str) -> None:
+        """Leaves what is worth keeping: one line of text, or nothing."""
+
+
+class _FileSink(Sink):
+    def __init__(self, path: str, label: str):
+        self._path, self._label = Path(path), label
+
+    def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
+        state = {"label": self._label, "done": bar.n, "total": bar.total, "unit": bar.unit}
+        self._write({**state, "facts": facts})
+
+    def end(self, summary: str) -> None:
+        self._write({"label": None})
+
+    def _write(self, state: dict[str, Any]) -> None:
+        partial = self._path.with_suffix(".partial")
+        # A lost progress file (its directory removed) must not end a training.
+        with contextlib.suppress(OSError):
+            partial.write_text(json.dumps(state))
+            partial.replace(self._path)
+
+
+class CellLine(Sink):
+    """One display that is updated in place, so that the saved notebook keeps one clean line.
+
+    Where nobody looks on, there is nothing but that line.
+    """
+
+    def __init__(self) -> None:
+        self._display = Display()
+
+    def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
+        """Replaces the line by the bar, where somebody may see it."""
+        if watched():
+            self._display.put({"text/plain": str(bar)})
+
+    def end(self, summary: str) -> None:
+        """Leaves the summary."""
+        self._display.put({"text/plain": summary})
+
+
+class Display:
+    """An output of the running cell that is replaced by what is put there next."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def put(self, data: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
+        """Shows `data`, by MIME type, in place of what was there."""
+        from IPython.display import display
+
+        options = {"raw": True, "metadata": metadata or {}}
+        if self._handle is None:
+            self._handle = display(data, display_id=True, **options)
+        else:
+            self._handle.update(data, **options)
+
+
+class _TerminalSink(Sink):
+    def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
+        sys.stderr.write("\r" + str(bar))
+        sys.stderr.flush()
+
+    def end(self, summary: str) -> None:
+        sys.stderr.write("\r\033[K" + summary + "\n")
+
+
+def in_kernel() -> bool:
+    """Whether this code runs in a notebook's cell."""
+    with contextlib.suppress(ImportError):
+        from IPython import get_ipython
+
+        return getattr(get_ipython(), "kernel", None) is not None
+    return False
+
+
+def watched() -> bool:
+    """Whether somebody may be looking at this kernel's cells while they run."""
+    return in_kernel() and any(os.environ.get(name) for name in FRONT_ENDS)
+
+
+class Ticker:
+    """Counts what is done; cheap enough to be told of every step."""
+
+    def __init__(self, label: str, total: int, unit: str, sinks: list[Sink], done: int = 0):
+        # The bar is only asked for its text: where that goes is the sinks' business.
+        self._bar = tqdm(
+            total=total, unit=unit, desc=label, initial=done, file=io.StringIO(), ncols=100
+        )
+        self._sinks, self._shown, self._started = sinks, 0.0, time.monotonic()
+
+    def advance(self, count: int = 1, **facts: Any) -> None:
+        """Adds `count`; `facts` such as `last_return='+3.2'` stand behind the bar."""
+        self._bar.n += count
+        now = time.monotonic()
+        if now - self._shown >= SECONDS_BETWEEN_UPDATES:
+            self._shown = now
+            self.refresh(**facts)
+
+    def refresh(self, **facts: Any) -> None:
+        """Shows where things stand now."""
+        text = {key.replace("_", " "): str(value) for key, value in facts.items()}
+        self._bar.set_postfix(text, refresh=False)
+        for sink in self._sinks:
+            sink.show(self._bar, text)
+
+    def summary(self) -> str:
+        """For example `training: 100 000 it in 13 min 20 s, 125 it/s`."""
+        seconds = time.monotonic() - self._started
+        spent = (
+            f"{seconds // 60:.0f} min {seconds % 60:.0f} s" if seconds >= 60 else f"{seconds:.1f} s"
+        )
+        rate = (self._bar.n - self._bar.initial) / max(seconds, 1e-9)
+        count = f"{self._bar.n:,}".replace(",", " ")
+        pace = f"{rate:.3g}" if rate < 100 else f"{rate:,.0f}".replace(",", " ")
+        return f"{self._bar.desc}: {count} {self._bar.unit} in {spent}, {pace} {self._bar.unit}/s"
+
+    def close(self) -> None:
+        """Leaves the summary and forgets the bar."""
+        for sink in self._sinks:
+            sink.end(self.summary())
+        self._bar.disable = True
+
+
+@contextlib.contextmanager
+def progress(
+    label: str, total: int, unit: str, done: int = 0, cell: Sink | None = None
+) -> Iterator[Ticker]:
+    """Shows a task's progress wherever this process can be seen.
+
+    Args:
+        label: what is going on, such as 'training'.
+        total: how many units there are.
+        unit: what is counted, such as 'it' or 'episodes'.
+        done: how many were done before, by a run that goes on.
+        cell: what shows it in a notebook; a line of its own by default.
+    """
+    sinks: list[Sink] = []
+    if path := os.environ.get(FILE_VARIABLE):
+        sinks.append(_FileSink(path, label))
+    if in_kernel():
+        sinks.append(cell or CellLine())
+    elif sys.stderr.isatty():
+        sinks.append(_TerminalSink())
+    ticker = Ticker(label, total, unit, sinks, done)
+    ticker.refresh()
+    try:
+        yield ticker
+    finally:
+        ticker.close()
+
+
+class Phases:
+    """One progress display after the other, as a run's phases follow one another."""
+
+    def __init__(self) -> None:
+        self._stack, self._label, self._done = contextlib.ExitStack(), "", 0
+        self._ticker: Any = None
+
+    def __enter__(self) -> "Phases":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def show(self, label: str, total: int, unit: str, done: int, **facts: Any) -> None:
+        """Shows that `done` of `total` are done; another label ends the display before."""
+        if label != self._label:
+            self._stack.close()
+            self._ticker = self._stack.enter_context(progress(label, total, unit))
+            self._label, self._done = label, 0
+        self._ticker.advance(done - self._done, **facts)
+        self._done = done
+
+    def reached(self, label: str, done: int) -> None:
+        """Shows how far a phase came that ended between two looks, if it is still shown."""
+        if label == self._label:
+            self._ticker.advance(done - self._done)
+            self._done = done

@@ -1,0 +1,329 @@
+"""The run directory: what a run was asked to do and what came of it, in plain files.
+
+config.json    every hyperparameter, the format's version, the versions of the packages
+metrics.csv    one row for each log or evaluation
+events/        the same for TensorBoard
+policy/        the greedy policy as a SavedModel
+videos/        MP4
+"""
+
+import csv
+import fcntl
+import importlib.metadata
+import importlib.util
+import itertools
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import attrs
+import pandas as pd
+
+from labkit.config import FREE_TO_CHANGE, ParameterError, SACConfig, refuse
+from labkit.environments.make import check_name
+from labkit.errors import storage
+from labkit.sac.evaluation import Evaluation
+from labkit.training import checkpoint
+
+FORMAT = 1
+COLUMNS = [
+    "env_step",
+    "gradient_step",
+    "wall_seconds",
+    "critic_loss",
+    "actor_loss",
+    "alpha_loss",
+    "alpha",
+    "collect_return",
+    "eval_return",
+    "eval_returns",
+    "eval_lengths",
+    "eval_distances",
+]
+PER_EPISODE = COLUMNS[-3:]
+PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "numpy")
+
+
+@attrs.define
+class Run:
+    """A run directory that is being written."""
+
+    path: Path
+    config: SACConfig
+
+    @classmethod
+    def create(cls, path: Path, config: SACConfig) -> "Run":
+        """Writes `config.json` and the header of `metrics.csv` into a claimed directory."""
+        run = cls(Path(path), config)
+        with (run.path / "metrics.csv").open("w", newline="") as file:
+            csv.writer(file).writerow(COLUMNS)
+        run.write_config()
+        return run
+
+    def write_config(self) -> None:
+        """Writes `config.json`; a half-written one is never seen."""
+        content = {
+            "format": FORMAT,
+            "config": attrs.asdict(self.config),
+            "versions": {name: _version(name) for name in PACKAGES},
+        }
+        partial = self.path / "config.json.partial"
+        partial.write_text(json.dumps(content, indent=2) + "\n")
+        partial.replace(self.path / "config.json")
+
+    def log(self, **values: float) -> None:
+        """Appends one row to `metrics.csv`; columns that are not given stay empty."""
+        self._append(values)
+
+    def log_evaluation(
+        self, evaluation: Evaluation, *, env_step: int, gradient_step: int, wall_seconds: float
+    ) -> None:
+        """Appends an evaluation: its mean return and every episode's numbers."""
+        episodes = {
+            "eval_returns": evaluation.returns,
+            "eval_lengths": evaluation.lengths,
+            "eval_distances": evaluation.distances,
+        }
+        self._append(
+            {
+                "env_step": env_step,
+                "gradient_step": gradient_step,
+                "wall_seconds": round(wall_seconds, 3),
+                "eval_return": evaluation.mean_return,
+                **{name: " ".join(f"{x:.6g}" for x in xs) for name, xs in episodes.items()},
+            }
+        )
+
+    def _append(self, values: dict[str, Any]) -> None:
+        unknown = set(values) - set(COLUMNS)
+        if unknown:
+            raise ValueError(f"metrics.csv has no column {sorted(unknown)}")
+        file = self.path / "metrics.csv"
+        with storage(file), file.open("a", newline="") as stream:
+            csv.writer(stream).writerow([values.get(name, "") for name in COLUMNS])
+
+    def metrics_bytes(self) -> int:
+        """How long `metrics.csv` is now; a checkpoint remembers it."""
+        return (self.path / "metrics.csv").stat().st_size
+
+    def forget_metrics_after(self, length: int | None) -> None:
+        """Cuts `metrics.csv` to `length` bytes, None to its header: what came later is redone."""
+        with (self.path / "metrics.csv").open("r+b") as file:
+            file.truncate(len(file.readline()) if length is None else length)
+
+    def metrics(self) -> pd.DataFrame:
+        """All rows so far; see `read_metrics`."""
+        return read_metrics(self.path)
+
+
+def copy_records(source: Path, target: Path) -> None:
+    """Copies what is small and worth keeping of a run: configuration, metrics, Ray's summary."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "metrics.csv", "ray.json"):
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
+
+
+def read_metrics(path: str | os.PathLike) -> pd.DataFrame:
+    """`metrics.csv` of a run directory; `eval_returns` and its like as tuples of floats.
+
+    Raises:
+        ParameterError: the file is missing or damaged, or lacks a column.
+    """
+    file = Path(path) / "metrics.csv"
+    try:
+        table = pd.read_csv(file, dtype=dict.fromkeys(PER_EPISODE, str), na_values=[""])
+    except (OSError, ValueError) as error:
+        raise ParameterError(f"{file} cannot be read: {error}") from None
+    missing = [name for name in COLUMNS if name not in table]
+    if missing:
+        raise ParameterError(f"{file} is damaged: it lacks the column {missing[0]}")
+    for name in PER_EPISODE:
+        table[name] = [
+            () if pd.isna(text) else tuple(float(x) for x in text.split()) for text in table[name]
+        ]
+    return table
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def read_config(path: Path) -> SACConfig:
+    """The configuration of a run directory.
+
+    Raises:
+        ParameterError: `config.json` is missing, damaged, or of another format.
+    """
+    file = path / "config.json"
+    try:
+        content = json.loads(file.read_text())
+        version, fields = content["format"], content["config"]
+    except OSError as error:
+        raise ParameterError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise ParameterError(f"{file} is damaged: it is not the JSON that labkit writes") from None
+    if version != FORMAT:
+        raise ParameterError(f"{file} has format {version!r}; this labkit reads format {FORMAT}")
+    try:
+        return SACConfig.parse(fields)
+    except (ParameterError, TypeError, AttributeError) as error:
+        raise ParameterError(f"{file} is damaged: {error}") from None
+
+
+def locate(run_dir: str | os.PathLike, config: SACConfig, resume: str = "auto") -> Path:
+    """Which directory a run will use; nothing is changed in a directory that holds one.
+
+    Args:
+        run_dir: relative to the working directory, or absolute; empty means a new numbered
+            directory under `runs/`.
+        config: what is to be run.
+        resume: 'auto' goes on with an unfinished run of the same configuration, or with one that
+            is asked for more iterations; 'never' takes
+            another directory, `run_dir` with a number behind it, where `run_dir` holds a run.
+
+    Raises:
+        ParameterError: the directory cannot be written, is damaged, or holds a run that is
+            finished or of another configuration; Reverb is asked for and not installed.
+    """
+    if resume not in ("auto", "never"):
+        raise refuse("resume", resume, "'auto' or 'never'")
+    if config.replay == "reverb" and importlib.util.find_spec("reverb") is None:
+        raise refuse("replay", config.replay, "'tf_uniform' here, for Reverb is not installed")
+    try:
+        path = Path(run_dir).expanduser() if str(run_dir) else _next_number(Path("runs"))
+        if resume == "never":
+            path = _beside(path)
+        if (path / "config.json").exists():
+            check_resumable(path, config)
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except (OSError, ValueError, TypeError) as error:
+        if isinstance(error, ParameterError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise ParameterError(
+            f"run_dir = {str(run_dir)!r} is refused: it cannot be written ({reason}); "
+            "allowed is a directory that this process may create and write"
+        ) from None
+    return path
+
+
+def _beside(path: Path) -> Path:
+    numbered = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
+    free = (p for p in itertools.chain([path], numbered) if not (p / "config.json").exists())
+    return next(free)
+
+
+def check_resumable(path: Path, config: SACConfig) -> None:
+    """Refuses a directory whose run is finished, damaged, or of another configuration.
+
+    A run may be asked to go on for more iterations than before; for fewer, as long as it has not
+    taken more yet.
+
+    Raises:
+        ParameterError: names the file that is damaged, or each field that differs.
+    """
+    theirs = read_config(path)
+    names = [f.name for f in attrs.fields(SACConfig) if f.name not in FREE_TO_CHANGE]
+    differing = [
+        f"{name} is {getattr(theirs, name)!r} there and {getattr(config, name)!r} here"
+        for name in names
+        if getattr(theirs, name) != getattr(config, name) and name != "num_iterations"
+    ]
+    if differing:
+        raise ParameterError(
+            f"run_dir = {str(path)!r} is refused: it holds a run of another configuration "
+            f"({'; '.join(differing)}), which is never overwritten; allowed is a new directory"
+        )
+    if is_finished(path, config):
+        raise ParameterError(
+            f"run_dir = {str(path)!r} is refused: it holds a run that is finished, which is never "
+            "overwritten; allowed is a new directory, or '' for the next number under runs/"
+        )
+    taken = max(checkpoint.steps(path / "checkpoints"), default=0)
+    if taken > config.num_iterations:
+        raise refuse(
+            "num_iterations", config.num_iterations, f"{taken} or more, as many as {path} has taken"
+        )
+
+
+def is_finished(path: Path, config: SACConfig) -> bool:
+    """Whether the run in `path` has the final evaluation after `config.num_iterations`.
+
+    It may have gone on since.
+    """
+    table = read_metrics(path)
+    at_end = table.eval_returns[table.gradient_step == config.num_iterations]
+    return bool((at_end.map(len) >= config.num_eval_episodes).any())
+
+
+def _next_number(root: Path) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    taken = [int(p.name) for p in root.iterdir() if re.fullmatch(r"\d{4,}", p.name)]
+    number = max(taken, default=0) + 1
+    while True:  # another run may take the same number at the same moment
+        try:
+            (root / f"{number:04d}").mkdir()
+            return root / f"{number:04d}"
+        except FileExistsError:
+            number += 1
+
+
+def start_run(namespace: Mapping[str, Any]) -> "Run":
+    """Checks a notebook's parameters, then opens its run directory: `start_run(globals())`.
+
+    Args:
+        namespace: name → value; the fields of `SACConfig`, `run_dir` and `resume` are taken from
+            it, everything else is left alone.
+
+    Raises:
+        ParameterError: one line, before TensorFlow or an environment does any work.
+    """
+    names = [field.name for field in attrs.fields(SACConfig)]
+    config = SACConfig.parse({name: namespace[name] for name in names if name in namespace})
+    check_name(config.env_name)
+    return open_run(namespace.get("run_dir", ""), config, namespace.get("resume", "auto"))
+
+
+def open_run(run_dir: str | os.PathLike, config: SACConfig, resume: str = "auto") -> "Run":
+    """Opens a new run, or an unfinished one of the same configuration; see `locate`.
+
+    Raises:
+        ParameterError: see `locate`; also when another process writes to the run.
+    """
+    path = locate(run_dir, config, resume)
+    _lock(path)
+    if (path / "config.json").exists():
+        run = Run(path, config)
+        run.write_config()
+        return run
+    return Run.create(path, config)
+
+
+# Locks live as long as this process: a killed one leaves none behind, and a cell that is run
+# again in the same kernel finds its own.
+_LOCKS: dict[Path, TextIO] = {}
+
+
+def _lock(path: Path) -> None:
+    if path.resolve() in _LOCKS:
+        return
+    file = (path / "lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise ParameterError(
+            f"run_dir = {str(path)!r} is refused: another process is writing to this run"
+        ) from None
+    _LOCKS[path.resolve()] = file

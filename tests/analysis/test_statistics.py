@@ -1,0 +1,82 @@
+"""Numbers over seeds, each against a value that is known otherwise."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from labkit.analysis import statistics
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([7.0], 7.0),
+        ([1, 2, 9], 4.0),  # too few for a quarter to be one
+        ([0, 1, 2, 100], 1.5),
+        ([3, 1, 100, 2, -50], 2.0),
+        (range(8), 3.5),
+        ([0, 0, 1, 2, 3, 4, 99, 99], 2.5),
+    ],
+)
+def test_interquartile_mean_by_hand(values, expected):
+    assert statistics.interquartile_mean(list(values)) == expected
+
+
+def test_no_interval_from_fewer_than_five_seeds():
+    assert statistics.bootstrap_interval([1.0, 2.0, 3.0, 4.0]) is None
+    assert statistics.bootstrap_interval([5.0] * 5) == (5.0, 5.0)
+
+
+def test_bootstrap_interval_is_that_of_every_resample():
+    """Five seeds have 5⁵ = 3125 resamples: all of them, instead of 10 000 drawn ones."""
+    values = np.array([8.2, 3.1, 9.9, 10.4, 6.0])
+    everything = values[np.indices((5,) * 5).reshape(5, -1)]
+    means = np.sort(everything, axis=0)[1:4].mean(0)
+    low, high = statistics.bootstrap_interval(values)
+    assert low == pytest.approx(np.quantile(means, 0.025), abs=0.15)
+    assert high == pytest.approx(np.quantile(means, 0.975), abs=0.15)
+    assert statistics.bootstrap_interval(values) == (low, high)
+
+
+def test_bootstrap_covers_what_it_says():
+    generator = np.random.default_rng(1)
+    hits = 0
+    for _ in range(40):
+        low, high = statistics.bootstrap_interval(generator.normal(3.0, 2.0, 30))
+        hits += low <= 3.0 <= high
+    assert hits >= 33  # 38 of 40 are expected
+
+
+def test_probability_of_improvement_is_mann_whitney():
+    ours, theirs = [1.0, 4.0, 6.0], [2.0, 4.0]
+    assert statistics.probability_of_improvement(ours, theirs) == pytest.approx(3.5 / 6)
+    statistic = stats.mannwhitneyu(ours, theirs).statistic
+    assert statistics.probability_of_improvement(ours, theirs) == pytest.approx(statistic / 6)
+
+
+@pytest.mark.parametrize(
+    ("effect", "seeds"),
+    # Cohen, "Statistical Power Analysis" (1988), table 2.4.1, two-sided 0.05, power 0.80.
+    [(0.2, 393), (0.5, 64), (0.8, 26), (1.0, 17), (1.2, 12), (1.4, 9)],
+)
+def test_seeds_needed_are_those_of_cohens_table(effect, seeds):
+    needed = statistics.seeds_needed(3 * effect, (3.0, 3.0))
+    assert abs(needed - seeds) <= 1  # he used tables; exact values differ by one
+
+
+def test_power_is_what_simulated_studies_find():
+    generator = np.random.default_rng(0)
+    a = generator.normal(0.0, 1.0, (4000, 5))
+    b = generator.normal(2.0, 2.0, (4000, 5))
+    found = np.mean(stats.ttest_ind(a, b, axis=1, equal_var=False).pvalue < 0.05)
+    assert statistics.power(2.0, (1.0, 2.0), 5, 0.05) == pytest.approx(found, abs=0.03)
+
+
+def test_settings_that_cannot_be_told_apart():
+    assert statistics.seeds_needed(0.0, (1.0, 1.0), most=50) is None
+    assert statistics.seeds_needed(0.01, (1.0, 1.0), most=50) is None
+    assert statistics.seeds_needed(1.0, (0.0, 0.0)) == 2
+    assert statistics.seeds_needed(0.0, (0.0, 0.0)) is None
+    assert math.isclose(statistics.power(0.0, (1.0, 1.0), 6, 0.05), 0.05, rel_tol=1e-6)

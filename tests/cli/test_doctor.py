@@ -1,0 +1,88 @@
+"""`python -m labkit.cli.doctor`: one screen, an exit status, and failures that are findings."""
+
+import subprocess
+import sys
+
+import pytest
+
+from labkit.cli import doctor
+from labkit.replay import ports
+
+
+def test_it_finds_this_machine_fit():
+    command = [sys.executable, "-m", "labkit.cli.doctor"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stdout
+    assert [line.split()[1] for line in lines[1:-1]] == list(doctor.CHECKS)
+    assert all(line.split()[0] in ("ok", "note") for line in lines[1:-1])
+    assert len(lines) <= 24
+    assert done.stderr == ""
+
+
+def test_what_a_check_raises_is_a_finding(monkeypatch, capsys):
+    def broken():
+        raise OSError("no space left\non device")
+
+    monkeypatch.setattr(doctor, "CHECKS", {"fine": lambda: ("ok", "good"), "disk": broken})
+    assert doctor.main() == 1
+    assert (
+        "  fails  disk       OSError: no space left\n1 of 2 checks fail" in capsys.readouterr().out
+    )
+
+
+def test_a_version_that_is_not_the_locked_one_is_named(monkeypatch, tmp_path):
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("# a comment with ==\nattrs==1.0\nnot-there==2.0; sys_platform == 'linux'\n")
+    monkeypatch.setattr(doctor, "LOCK", lock)
+    status, text = doctor.versions()
+    assert status == "fails"
+    assert "not 1.0" in text
+    assert "not-there is missing, not 2.0" in text
+
+
+def test_a_taken_port_is_a_note(monkeypatch):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(doctor, "PORTS", {port: "a test"})
+        assert doctor.ports() == ("note", f"taken: {port} (a test); each can be given another")
+
+
+@pytest.mark.parametrize(("address", "outward"), [("127.0.0.1", False), ("198.51.100.7", True)])
+def test_an_outward_facing_host_is_told_from_one_that_is_not(monkeypatch, capsys, address, outward):
+    class Socket:
+        def __init__(self, family, kind):
+            self.family = family
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def connect(self, where):
+            if self.family == ports.socket.AF_INET6:
+                raise OSError("no route")
+
+        def getsockname(self):
+            return address, 1
+
+    monkeypatch.setattr(ports.socket, "socket", Socket)
+    assert ports.faces_outward() is outward
+    ports.warn_once.cache_clear()
+    ports.warn_once()
+    ports.warn_once()
+    assert capsys.readouterr().out == (f"{ports.WARNING}\n" if outward else "")
+
+
+def test_a_ray_that_is_slow_to_answer_is_a_note(monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setattr(doctor, "RAY_TASK", "import time; time.sleep(60)")
+    monkeypatch.setattr(doctor, "RAY_LIMIT_SECONDS", 0.5)
+    status, text = doctor.ray()
+    assert status == "note"
+    assert text.endswith("no answer in 0.5 s; only notebook 04 needs it")

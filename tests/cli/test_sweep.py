@@ -1,0 +1,180 @@
+"""One notebook over several seeds: a small notebook of the test's own, real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from labkit.analysis.compare import find
+from labkit.cli import sweep
+from labkit.cli.sweep import free_share, plan
+from labkit.config import ParameterError
+
+ROOT = Path(__file__).parents[2]
+# It stands for notebook 03: the same parameters, run directory, progress and stop request, but
+# it counts in place of training, and its end depends on where it was stopped.
+BODY = """
+import os
+import time
+from labkit.config import SACConfig
+from labkit.sac.evaluation import Evaluation
+from labkit.training.run_directory import open_run
+from labkit.training.progress import progress
+from labkit.training.signals import stop_request
+
+config = SACConfig(seed=seed, num_iterations=num_iterations, gamma=gamma, num_eval_episodes=1)
+if seed == 7:
+    raise RuntimeError("the cable is out")
+run = open_run(run_dir, config)
+(run.path / "cores").write_text(" ".join(map(str, sorted(os.sched_getaffinity(0)))))
+kept = run.path / "kept"
+first = int(kept.read_text()) if kept.exists() else 0
+with progress("training", int(num_iterations), "it") as ticker, stop_request() as stop:
+    ticker.advance(first)
+    for step in range(first + 1, int(num_iterations) + 1):
+        time.sleep(0.02)
+        ticker.advance()
+        kept.write_text(str(step))
+        if stop:
+            break
+if step == int(num_iterations):
+    score = Evaluation((float(first),), (9.0,), (0.0,))
+    run.log_evaluation(score, env_step=step, gradient_step=step, wall_seconds=1)
+"""
+PARAMETERS = """
+run_dir: str = ""  # directory
+seed: int = 0  # seed
+num_iterations: int = 20  # gradient steps
+gamma: float = 0.99  # discount
+num_eval_episodes: int = 1  # episodes
+"""
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    cells = [nbformat.v4.new_code_cell(text.strip()) for text in (PARAMETERS, BODY)]
+    cells[0].metadata["tags"] = ["parameters"]
+    content = nbformat.v4.new_notebook(cells=cells)
+    content.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
+    nbformat.write(content, tmp_path / "small.ipynb")
+    return tmp_path / "small.ipynb"
+
+
+SHORT = {"num_eval_episodes": "1", "num_iterations": "2e1"}
+
+
+def test_every_seed_runs_and_a_second_call_runs_only_what_failed(notebook, tmp_path, capfd):
+    into = tmp_path / "runs"
+    jobs = plan(notebook, ["0", "1", "7"], SHORT, into)
+    unfinished = sweep.run_all(notebook, jobs, workers=2)
+    assert [job.name for job in unfinished] == ["defaults/seed-7"]
+    err = capfd.readouterr().err
+    assert "done: defaults/seed-0" in err
+    assert "failed: defaults/seed-7: the cell that failed is marked in" in err
+    one, two = ({*map(int, (job.run_dir / "cores").read_text().split())} for job in jobs[:2])
+    assert one | two == os.sched_getaffinity(0)
+    assert len(one | two) == 1 or not one & two
+    before = [job.log.stat().st_mtime_ns for job in jobs]
+    assert sweep.run_all(notebook, jobs, workers=2) == [jobs[2]]
+    after = [job.log.stat().st_mtime_ns for job in jobs]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False]
+
+
+def test_stopped_and_gone_on_with(notebook, tmp_path):
+    command = [sys.executable, "-m", "labkit.cli.sweep", str(notebook), "--seeds", "0 1"]
+    command += ["--into", str(tmp_path / "runs"), "-p", "num_iterations", "500"]
+    command += ["-p", "num_eval_episodes", "1"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    kept = [tmp_path / "runs" / "defaults" / f"seed-{seed}" / "kept" for seed in "01"]
+    deadline = time.monotonic() + 90
+    while not all(file.exists() for file in kept):
+        assert time.monotonic() < deadline, "the runs never began"
+        time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 1
+    assert err.count("stopped: ") == 2
+    assert "the same command goes on" in err
+    stopped = [int(file.read_text()) for file in kept]
+    assert all(0 < step < 500 for step in stopped)
+
+    jobs = plan(notebook, ["0", "1"], {**SHORT, "num_iterations": "500"}, kept[0].parents[2])
+    assert sweep.run_all(notebook, jobs, workers=2) == []
+    found, _ = find(tmp_path / "runs")
+    assert [run.metrics.eval_return.iloc[-1] for run in found] == stopped, "begun anew"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "texts", "message"),
+    [
+        ([], {}, "seeds = '' is refused"),
+        (["0", "0"], {}, "seeds = '0 0' is refused: allowed is one or more different seeds"),
+        (["0", "-1"], {}, "seed = '-1' is refused"),
+        (["0"], {"gamma": "2"}, "gamma = '2' is refused"),
+        (["0"], {"run_dir": "x"}, "run_dir is refused as a parameter: a sweep chooses it"),
+        (["0"], {"seed": "3"}, "seed is refused as a parameter"),
+        (["0"], {"gama": "0.9"}, "did you mean 'gamma'?"),
+    ],
+)
+def test_a_mistake_costs_one_line_before_any_run(notebook, tmp_path, seeds, texts, message):
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ParameterError) as error:
+        plan(notebook, seeds, texts, tmp_path / "runs")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_settings_have_directories_of_their_own(notebook, tmp_path):
+    def where(**texts):
+        (job,) = plan(notebook, ["0"], texts, tmp_path)
+        return job.name
+
+    assert where() == where(num_iterations="30") == "defaults/seed-0"
+    assert where(gamma="0.5", num_iterations="30") == "gamma-0.5/seed-0"
+
+
+def test_no_run_is_left_when_the_sweep_is_told_twice_to_stop(notebook, tmp_path):
+    command = [sys.executable, "-m", "labkit.cli.sweep", str(notebook), "--seeds", "0"]
+    command += ["--into", str(tmp_path / "runs"), "-p", "num_iterations", "90000"]
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=ROOT)
+    kept = tmp_path / "runs" / "defaults" / "seed-0" / "kept"
+    deadline = time.monotonic() + 90
+    while not kept.exists():
+        assert time.monotonic() < deadline, "the run never began"
+        time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    child.send_signal(signal.SIGINT)
+    child.wait(timeout=40)
+    where = str(kept.parent)
+    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if where.encode() in _read(p)]
+    assert not left
+
+
+def _read(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_runs_side_by_side_have_cores_of_their_own(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 8})
+    first = free_share(2, [])
+    second = free_share(2, [first])
+    assert (first, second) == ({0, 2, 8}, {1, 3})
+    assert free_share(2, [second]) == first  # when the first run has ended
+    one, two = free_share(9, []), free_share(9, [free_share(9, [])])
+    assert len(one) == len(two) == 1
+    assert one != two
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert free_share(2, []) == frozenset()

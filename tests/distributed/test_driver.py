@@ -1,0 +1,281 @@
+"""The Ray executor: what it refuses, its parts one by one, and one small run."""
+
+import json
+import os
+import threading
+
+import numpy as np
+import pytest
+from ray_processes import LOOPBACK, PARTS, Line, actor_pids, descendants, listening, wait_until
+
+import labkit
+from labkit import config
+from labkit.distributed import (
+    evaluation_queue,
+    parameter_server,
+    ray_cluster,
+    replay_actor,
+    supervisor,
+)
+from labkit.distributed.evaluation_queue import Examination, Examiner
+from labkit.errors import StalledError
+from labkit.replay import reverb_replay
+from labkit.sac.evaluation import Evaluation
+from labkit.training import run_directory
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_collectors": 0}, r"num_collectors = 0 is refused: allowed is a whole number from 1"),
+        ({"num_collectors": "two"}, r"num_collectors = 'two' is refused"),
+        ({"address": "localhost:1"}, r"address = 'localhost:1' is refused: .*host:port"),
+        ({"address": "nowhere"}, r"address = 'nowhere' is refused"),
+    ],
+)
+def test_what_it_refuses(small_config, tmp_path, arguments, message):
+    settings = small_config(env_name="Line")
+    run = run_directory.open_run(tmp_path, settings)
+    with pytest.raises(config.ParameterError, match=message):
+        labkit.train_on_ray(settings, run=run, make_env=Line, **arguments)
+
+
+def test_only_reverb_can_be_written_to_from_other_processes(small_config):
+    with pytest.raises(config.ParameterError, match="replay = 'tf_uniform' is refused"):
+        labkit.train_on_ray(small_config(replay="tf_uniform"))
+
+
+def test_the_limiter_holds_the_configured_ratio(small_config):
+    per_insert, first, buffer = replay_actor.limits(labkit.SACConfig())
+    assert (per_insert, first, buffer) == (256, 10_000, 25_600)
+    slow = small_config(collect_steps_per_iteration=4, steps_per_call=1_000)
+    assert replay_actor.limits(slow) == (8, 300, 32 * 4_000)
+    tight = small_config(initial_collect_steps=5_000)  # more than the table holds
+    assert replay_actor.limits(tight)[1] == tight.replay_buffer_capacity
+
+
+def test_the_parameter_server(tmp_path, monkeypatch):
+    monkeypatch.setattr(parameter_server, "SAVE_SECONDS", -1)
+    server = parameter_server.ParameterServer(tmp_path / "weights.npz")
+    assert server.pull(None, 0, 0, float("nan")) is None
+    assert np.isnan(server.push(10, 1_010, np.ones(3, np.float32)))
+    version, env_step, weights = server.pull(None, 0, collector=0, mean_return=2.0)
+    assert (version, env_step) == (10, 1_010)
+    np.testing.assert_array_equal(weights, [1, 1, 1])
+    assert server.pull(10, 1_010, 1, mean_return=4.0) is None
+    assert server.push(60, 1_070, np.zeros(3, np.float32)) == 3.0
+    assert server.pull(10, 1_010, 0, 2.0)[0] == 60
+    told = server.status()
+    assert (told["staleness_median"], told["staleness_max"], told["pulls"]) == (30, 60, 2)
+    again = parameter_server.ParameterServer(tmp_path / "weights.npz")
+    assert again.pull(None, 0, 0, float("nan"))[:2] == (60, 1_070)
+
+
+def asked(version, last=False, life="a"):
+    return Examination(version, 1_000 + version, np.full(3, version, np.float32), last, life)
+
+
+def test_what_waits_for_the_tester(tmp_path):
+    """The oldest first, each until it is done, and none of a learner that has died."""
+    server = parameter_server.ParameterServer(tmp_path / "weights.npz")
+    assert server.to_test(None) is None
+    for one in (asked(10), asked(20), asked(10), asked(20, last=True)):
+        server.test(one)
+    assert server.to_test(None).key == (10, False, "a")
+    assert server.to_test(None).key == (10, False, "a"), "for a tester that was started anew"
+    assert server.to_test((10, False, "a")).key == (20, False, "a")
+    assert server.to_test((20, False, "a")).key == (20, True, "a")
+    assert server.to_test((20, True, "a")) is None
+    server.test(asked(20))
+    server.test(asked(10, life="b"))
+    assert server.to_test((20, True, "a")).key == (10, False, "b")
+    assert server.to_test((10, False, "b")) is None
+
+
+def test_evaluations_are_asked_for_until_they_are_answered_and_count_once(monkeypatch):
+    sent, result = [], Evaluation((1.0,), (2.0,), (3.0,))
+    examiner = Examiner(lambda one: sent.append(one.key), {(0, False)})
+    examiner.ask(10, 1_010, np.ones(3, np.float32))
+    examiner.ask_again()
+    (key,) = sent
+    monkeypatch.setattr(evaluation_queue, "AGAIN_SECONDS", -1)
+    examiner.ask_again()
+    assert sent == [key, key]
+    before = (10, False, "an earlier life")
+    for answered in (before, key, key):
+        examiner.answer(answered, 1_010, result)
+    assert examiner.news() == [(10, 1_010, result)]
+    assert examiner.news() == []
+    assert examiner.evaluated == {(0, False), (10, False)}
+    examiner.ask_again()
+    assert len(sent) == 2
+
+
+def test_a_run_does_without_a_worker_as_long_as_another_answers(monkeypatch, capsys):
+    from labkit.distributed import supervisor
+
+    monkeypatch.setattr(supervisor.ray, "available_resources", lambda: {"CPU": 0.0})
+    monkeypatch.setattr(supervisor.ray, "cluster_resources", lambda: {"CPU": 8.0})
+    found = supervisor.Crew(patience=100)
+    for name, spare in (("learner", False), ("rollout worker 0", True), ("rollout worker 1", True)):
+        found.parts[name] = supervisor.Part(name, None, status={"process": 1}, spare=spare)
+    found.parts["rollout worker 1"].heard_at -= 101
+    found._judge_silence()
+    found._judge_silence()
+    line = "rollout worker 1 has not answered for 100 s; Ray has 8 CPUs, 0 of them free; the run"
+    assert capsys.readouterr().out == f"{line} goes on without it\n"
+    found.parts["rollout worker 0"].heard_at -= 101
+    with pytest.raises(StalledError, match="rollout worker 0 has not answered"):
+        found._judge_silence()
+    found.parts["rollout worker 0"].heard_at += 101
+    found.parts["learner"].heard_at -= 101
+    with pytest.raises(StalledError, match="learner has not answered"):
+        found._judge_silence()
+
+
+class Spy(threading.Thread):
+    """Looks at the sockets of a run while it goes on."""
+
+    def __init__(self, run):
+        super().__init__(daemon=True)
+        self.run_path, self.sockets, self.kinds, self.replay = run.path, {}, set(), set()
+        self.over = threading.Event()
+        self.seen = {}
+
+    def run(self):
+        while not self.over.wait(0.5):
+            below = descendants(os.getpid())
+            self.seen |= below
+            self.sockets |= listening([os.getpid(), *below])
+            self.replay |= set(actor_pids(os.getpid(), "Replay"))
+            self.kinds |= {kind for kind in PARTS if actor_pids(os.getpid(), kind)}
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "lost"),
+    [
+        ("rollout worker 3", {"inserts": 9}, {}, (2 * reverb_replay.UNCONFIRMED - 1 + 4, 0)),
+        ("replay", {"inserts": 500}, {"restored": 440}, (80, 0)),  # the learner saw 520
+        ("replay", {"inserts": 530}, {"restored": 440}, (90, 0)),
+        ("learner", {"step": 250}, {"began": 200}, (0, 50)),
+        ("learner", {"step": 200}, {"began": 200}, (0, 0)),
+        ("tester", {"episodes": 3}, {"episodes": 0}, (0, 0)),
+    ],
+)
+def test_what_a_death_costs(name, before, after, lost):
+    restart = supervisor.Restart(supervisor.Part(name, handle=None), before, after, seconds=1.0)
+    cost = supervisor.cost_of(restart, n_step=5, env_step=520)
+    assert (cost["env_steps_lost"], cost["gradient_steps_lost"]) == lost
+
+
+def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
+    """Every part takes part; only Reverb is to be reached from outside; nothing is left."""
+    monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))  # where `Line` is
+    settings = small_config(env_name="Line", num_iterations=100, log_interval=20, eval_interval=50)
+    run = run_directory.open_run(tmp_path, settings)
+    spy = Spy(run)
+    before = set(descendants(os.getpid()))
+    spy.start()
+    assert labkit.train_on_ray(settings, run=run, make_env=Line) is run
+    spy.over.set()
+    spy.join()
+
+    table = run.metrics()
+    logged, evaluated = table[table.critic_loss.notna()], table[table.eval_return.notna()]
+    assert logged.gradient_step.tolist() == [20, 40, 60, 80, 100]
+    assert logged.env_step.is_monotonic_increasing
+    assert (
+        300 <= logged.env_step.iloc[0] <= logged.env_step.iloc[-1] <= 300 + 100 + 100 + 10
+    )  # the limiter's buffer, batches fetched ahead
+    assert evaluated.gradient_step.iloc[-1] == 100
+    assert len(evaluated.eval_returns.iloc[-1]) == 2
+    assert (run.path / "policy" / "saved_model.pb").exists()
+    assert (run.path / "checkpoints" / "000000100" / "replay" / "DONE").exists()
+    summary = json.loads((run.path / "ray.json").read_text())
+    assert summary["faults"] == []
+    assert summary["staleness_max"] >= summary["staleness_median"] >= 0
+    printed = capfd.readouterr()
+    assert "samples per insert" in printed.out
+    assert "ray" not in printed.err.lower(), printed.err
+
+    assert spy.kinds == set(PARTS)
+    outward = {key: pid for key, pid in spy.sockets.items() if key[0] not in LOOPBACK}
+    assert len(spy.sockets) > len(outward)
+    assert set(outward.values()) <= spy.replay, outward
+    alive = set(descendants(os.getpid())) - before
+    assert not {pid: spy.seen.get(pid) for pid in alive}
+    with pytest.raises(config.ParameterError, match="train_on_ray began"):
+        labkit.train(small_config(env_name="Line", num_iterations=200), run=run, make_env=Line)
+
+
+def test_our_token_does_not_outlive_our_ray(monkeypatch):
+    ray_cluster.forget_token()  # of an earlier test in this process
+    for name in ("RAY_AUTH_MODE", *ray_cluster.TOKEN_VARIABLES):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/a/user's")
+    ray_cluster.require_token()
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    assert "RAY_AUTH_TOKEN" not in os.environ, "the user has one"
+    ray_cluster.forget_token()
+    assert "RAY_AUTH_MODE" not in os.environ
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
+    ray_cluster.require_token()
+    assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+    ray_cluster.forget_token()
+    assert not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"} & set(os.environ)
+    ray_cluster.require_token()
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")  # a cluster's, named after our own Ray had run
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "1" * 64)
+    ray_cluster.forget_token()
+    assert (os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"]) == ("token", "1" * 64)
+
+
+def test_a_ray_that_does_not_answer_is_said_and_ended(monkeypatch):
+    from ray._private import services
+
+    started = []
+
+    def no_answer(*arguments):
+        started.append(descendants(os.getpid()))
+        raise OSError("no answer")
+
+    monkeypatch.setattr(services, "get_node", no_answer)
+    before = set(descendants(os.getpid()))
+    with (
+        pytest.raises(StalledError, match="Ray could not be started on this machine: no answer"),
+        ray_cluster.connection(None, cpus=1),
+    ):
+        pytest.fail("it is not there")
+    assert any("raylet" in title for title in started[-1].values())
+    # A process that is killed takes a moment to go.
+    wait_until(lambda: not set(descendants(os.getpid())) - before, 10, "end of all processes")
+
+
+def test_ray_without_a_token_is_turned_away(tmp_path):
+    import subprocess
+    import sys
+
+    import ray
+
+    script = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR'); print('in')"
+    outside = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    outside |= {"HOME": str(tmp_path), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    with ray_cluster.connection(None, cpus=1):
+        address = ray.get_runtime_context().gcs_address
+        tokens = (
+            {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.environ["RAY_AUTH_TOKEN"]},
+            {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64},
+            {"RAY_AUTH_MODE": "disabled"},
+        )
+        tries = [
+            subprocess.Popen(
+                [sys.executable, "-c", script, address],
+                env={**outside, **token},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for token in tokens
+        ]
+        said = [one.communicate(timeout=100) for one in tries]
+    assert [out.strip() for out, _ in said] == ["in", "", ""], said

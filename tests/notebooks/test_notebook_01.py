@@ -1,0 +1,143 @@
+"""Notebook 01: its form, and that a copy of it gives the outputs that are committed."""
+
+import ast
+import hashlib
+import itertools
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+
+from labkit import config
+from labkit.config import ParameterError
+from labkit.replay.ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOK = ROOT / "notebooks" / "01_overlapping_trajectories.ipynb"
+PARAMETERS = {"port", "seed", "measured_items"}
+IGNORE = "nbval-ignore-output"
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    return nbformat.read(NOTEBOOK, as_version=4)
+
+
+@pytest.fixture(scope="module")
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def tags(cell):
+    return cell.metadata.get("tags", [])
+
+
+def outputs(code):
+    return [(cell, output) for cell in code for output in cell.outputs]
+
+
+@pytest.mark.timeout(400)
+def test_a_copy_gives_the_committed_outputs(notebook, tmp_path):
+    """nbval compares text, not pictures: what those show is asserted in the cells."""
+    before = hashlib.sha256(NOTEBOOK.read_bytes()).hexdigest()
+    copy = nbformat.from_dict(notebook)
+    [cell] = [cell for cell in copy.cells if "parameters" in tags(cell)]
+    cell.source, changed = re.subn(
+        r"^port: int = \d+", f"port: int = {free_port()}", cell.source, flags=re.M
+    )
+    assert changed == 1
+    nbformat.write(copy, tmp_path / NOTEBOOK.name)
+    sanitize = ROOT / "tests" / "nbval_sanitize.cfg"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:anyio", "-p", "no:cacheprovider"),
+            *("--nbval", "--nbval-current-env", "--nbval-cell-timeout", "120", "--rootdir", "."),
+            *("--nbval-sanitize-with", str(sanitize), NOTEBOOK.name),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        timeout=380,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert re.search(r"\d+ passed", done.stdout)
+    assert hashlib.sha256(NOTEBOOK.read_bytes()).hexdigest() == before
+
+
+def test_few_outputs_go_uncompared_and_those_are_asserted(code):
+    ignored = [cell for cell in code if IGNORE in tags(cell)]
+    assert 0 < len(ignored) <= len(code) / 4
+    assert all(re.search(r"^\s*assert ", cell.source, re.M) for cell in ignored)
+
+
+def test_every_picture_s_data_are_asserted(code):
+    drawn = [cell for cell, out in outputs(code) if "image/png" in out.get("data", {})]
+    assert len(drawn) >= 10
+    assert all("assert " in cell.source for cell in drawn)
+
+
+def test_cells_are_short_and_prose_stands_before_each(notebook, code):
+    lengths = [len([line for line in cell.source.splitlines() if line.strip()]) for cell in code]
+    assert statistics.median(lengths) <= 8
+    assert max(lengths) <= 25
+    for above, cell in zip([None, *notebook.cells], notebook.cells, strict=False):
+        if cell.cell_type == "code":
+            assert above is not None
+            assert above.cell_type == "markdown", cell.source
+
+
+def test_no_helper_is_longer_than_15_lines(code):
+    for cell in code:
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno + 1 <= 15, node.name
+
+
+def test_headings_have_no_gaps(notebook):
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", prose, re.M)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_it_ends_with_takeaways_and_solved_exercises(notebook):
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    assert "## Takeaways" in prose
+    exercises = re.findall(r"^(\d+)\. \*\*", prose[prose.index("## Exercises") :], re.M)
+    solutions = re.findall(r"^### Solution (\d+)", prose, re.M)
+    assert exercises == solutions
+    assert len(exercises) >= 5
+
+
+def test_it_starts_with_labkit_and_parameters_that_papermill_reads(code):
+    assert code[1].source == "import labkit"  # behind the cell for Colab
+    found = papermill.inspect_notebook(str(NOTEBOOK))
+    assert set(found) == PARAMETERS
+    assert all(item["inferred_type_name"] == "int" and item["help"] for item in found.values())
+
+
+def test_parameters_are_checked_like_those_of_a_run():
+    assert config.whole("port", 9999.0, 1024, 65535, "TCP port") == 9999
+    assert config.whole("port", "1e4", 1024, 65535, "TCP port") == 10_000
+    for value in (80, 9999.5, "abc", None, True, float("nan")):
+        with pytest.raises(ParameterError, match=r"^port = .* from 1024 to 65535 \(TCP port\)$"):
+            config.whole("port", value, 1024, 65535, "TCP port")
+
+
+def test_it_is_committed_executed_in_order_and_clean(notebook, code):
+    nbformat.validate(notebook)
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    for _, output in outputs(code):
+        assert output.output_type != "error"
+        assert output.get("name") != "stderr"
+        text = output.get("text", "") + str(output.get("data", {}).get("text/plain", ""))
+        assert not re.search(r"/(tmp|home|root|usr|work)/|site-packages|\[reverb/|Warning", text)
+    assert NOTEBOOK.stat().st_size < 1_500_000

@@ -1,0 +1,87 @@
+"""Notebook 04, run for real and small, on a copy; the committed file is only read."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from test_notebooks import MACHINE_PATH, outputs
+
+from labkit.training import run_directory
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "04_distributed_sac.ipynb"
+SMALL = {
+    "num_iterations": "6e1",
+    "initial_collect_steps": "300.0",
+    "eval_interval": "30",
+    "interim_eval_episodes": "1",
+    "num_eval_episodes": "2",
+    "collectors": "(2,)",
+    "minitaur_iterations": "0",
+    "run_dir": "my runs",
+}
+NOISE = re.compile(r"reverb/|cuda|TensorRT|raylet|Warning|WARN|pygame|absl|\(pid=|Traceback")
+
+
+def execute(folder, **parameters):
+    pairs = [part for name, value in parameters.items() for part in ("-p", name, value)]
+    command = [sys.executable, "-m", "papermill", str(NOTEBOOK), "out.ipynb", *pairs]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return nbformat.read(Path(folder) / "out.ipynb", as_version=4)
+
+
+def check(folder, notebook):
+    for output in outputs(notebook):
+        assert output.output_type != "error"
+        assert output.get("name") != "stderr", output.text
+        text = output.get("text") or output.get("data", {}).get("text/plain", "")
+        assert not MACHINE_PATH.search(text), text
+        assert not NOISE.search(text), text
+    for name in ("local", "ray-2"):
+        table = run_directory.read_metrics(folder / "my runs" / name)
+        assert table.gradient_step.max() == 60
+        assert len(table.eval_returns.iloc[-1]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_it_runs_small(tmp_path):
+    check(tmp_path, execute(tmp_path, **SMALL))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_it_runs_on_two_nodes(tmp_path):
+    """Two raylets of one cluster on this machine, with a token."""
+    from ray.cluster_utils import Cluster
+
+    from labkit.distributed import ray_cluster
+    from labkit.distributed import ray_cluster as labkit_cluster
+
+    with ray_cluster.on_loopback():
+        ray_cluster.require_token()
+        head = {"num_cpus": 1, "_system_config": labkit_cluster.SYSTEM}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        cluster.add_node(num_cpus=3)
+        try:
+            check(tmp_path, execute(tmp_path, **SMALL, address=cluster.address))
+        finally:
+            cluster.shutdown()
+
+
+def test_a_mistake_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "papermill", str(NOTEBOOK), "out.ipynb"]
+    wrong = ["-p", "collectors", "(0,)"]
+    done = subprocess.run(
+        [*command, *wrong], cwd=tmp_path, capture_output=True, text=True, timeout=200
+    )
+    line = "ParameterError: collectors = 0 is refused: allowed is a whole number from 1 to 64"
+    assert done.stderr.strip().splitlines()[-1].startswith(line), done.stderr[-2000:]
+
+
+def test_the_committed_notebook_shows_its_figures():
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    assert sum("image/png" in o.get("data", {}) for o in outputs(notebook)) >= 2

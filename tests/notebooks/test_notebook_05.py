@@ -1,0 +1,75 @@
+"""Notebook 05 on runs of the test's own, and as it is committed."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+from test_compare import write_run
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "05_compare_runs.ipynb"
+
+
+@pytest.fixture(scope="module")
+def committed():
+    return nbformat.read(NOTEBOOK, as_version=4)
+
+
+def execute(tmp_path, **parameters):
+    out = tmp_path / "out.ipynb"
+    papermill.execute_notebook(str(NOTEBOOK), str(out), parameters, progress_bar=False)
+    cells = nbformat.read(out, as_version=4).cells
+    return [o for cell in cells if cell.cell_type == "code" for o in cell.outputs]
+
+
+def text(outputs):
+    parts = [o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in outputs]
+    return "\n".join(parts)
+
+
+def test_two_settings_are_ranked_and_drawn(tmp_path):
+    for seed in range(5):
+        write_run(tmp_path / "runs" / f"a{seed}", seed, [0.0, 10.0 + seed])
+        write_run(tmp_path / "runs" / f"b{seed}", seed, [0.0, 3.0 + seed, 9.0], gamma=0.5)
+    outputs = execute(tmp_path, runs=str(tmp_path / "runs"), level=5.0)
+    assert sum("image/png" in o.get("data", {}) for o in outputs) == 3
+    shown = text(outputs)
+    assert "runs read: 10; compared after 20 gradient steps" in shown
+    assert re.search(r"defaults +5 +12\.0", shown), "interquartile mean of 10 to 14"
+    assert re.search(r"gamma 0\.5 +5 +5\.0", shown)
+    assert re.search(r"defaults +gamma 0\.5 +7\.0 +1\.58 +\d+", shown)
+    assert "highest return: defaults" in shown
+
+
+def test_a_single_run_is_enough(tmp_path):
+    write_run(tmp_path / "runs" / "only", 0, [0.0, 1.0])
+    shown = text(execute(tmp_path, runs=str(tmp_path / "runs")))
+    assert "runs read: 1; compared after 20 gradient steps" in shown
+    assert "nothing to tell apart" in shown
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"runs": "nowhere"}, "run folder 'nowhere' is refused: it is not there"),
+        ({"budget": "many"}, "budget = 'many' is refused: allowed is a whole number"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, parameters, message):
+    write_run(tmp_path / "runs" / "only", 0, [0.0, 1.0])
+    with pytest.raises(papermill.PapermillExecutionError) as error:
+        execute(tmp_path, **{"runs": str(tmp_path / "runs"), **parameters})
+    assert error.value.ename == "ParameterError"
+    assert message in error.value.evalue
+
+
+def test_committed_executed_in_order_on_the_tracked_runs(committed):
+    code = [cell for cell in committed.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    outputs = [o for cell in code for o in cell.outputs]
+    assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
+    assert sum("image/png" in o.get("data", {}) for o in outputs) == 3
+    tracked = NOTEBOOK.parent.parent / "results" / "minitaur" / "study"
+    count = len(list(tracked.rglob("config.json")))
+    assert f"runs read: {count}; compared after" in text(outputs)

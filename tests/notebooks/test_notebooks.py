@@ -1,0 +1,80 @@
+"""What holds for every committed notebook."""
+
+import json
+import re
+import statistics
+from itertools import pairwise
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+MACHINE_PATH = re.compile(r"(?<![\w.])/(work|root|home|tmp|usr|opt)/[\w.\-]+")
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request):
+    return nbformat.read(request.param, as_version=4)
+
+
+def outputs(notebook):
+    return [out for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs]
+
+
+def test_it_is_valid_and_executed(notebook):
+    nbformat.validate(notebook)
+    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
+    assert not [output for output in outputs(notebook) if output.output_type == "error"]
+
+
+def test_headings_leave_no_level_out(notebook):
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    prose = re.sub(r"```.*?```", "", prose, flags=re.S)
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", prose, re.M)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_every_picture_has_words_for_those_who_cannot_see_it(notebook):
+    for output in outputs(notebook):
+        if "image/png" in output.get("data", {}):
+            assert len(output.metadata.get("image/png", output.metadata).get("alt", "")) > 10
+        html = output.get("data", {}).get("text/html", "")
+        assert html.count("<video") == html.count("aria-label=")
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    assert all(re.findall(r"!\[(.*?)\]\(", prose))
+
+
+def test_no_output_is_larger_than_a_megabyte_but_videos(notebook):
+    for output in outputs(notebook):
+        if "<video" not in output.get("data", {}).get("text/html", ""):
+            assert len(json.dumps(output)) < 1_000_000
+
+
+def test_cells_are_short(notebook):
+    """The cell of the parameters has a line for each, and does not count."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code" and not is_front(cell)]
+    lengths = [len(cell.source.splitlines()) for cell in code]
+    assert statistics.median(lengths) <= 9
+    assert max(lengths) <= 25
+
+
+def is_front(cell):
+    return cell.id == "colab" or "parameters" in cell.metadata.get("tags", [])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_is_small_and_names_no_path_of_the_machine(path):
+    assert not MACHINE_PATH.search(path.read_text())
+    assert path.stat().st_size < 6_000_000
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_parameter_is_described(path):
+    for name, parameter in papermill.inspect_notebook(str(path)).items():
+        assert parameter["inferred_type_name"] != "None", name
+        assert len(parameter["help"]) > 8, name

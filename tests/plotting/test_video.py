@@ -1,0 +1,314 @@
+"""Recordings of the real Minitaur, read back from the file."""
+
+import base64
+import os
+import random
+import re
+
+import gym
+import imageio.v2 as imageio
+import numpy as np
+import pybullet_envs  # noqa: F401  (registers the Minitaur)
+import pytest
+from PIL import Image
+
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+from labkit.environments.seeding import raw_env
+from labkit.plotting import rendering, video
+
+WIDTH, HEIGHT = 160, 120  # small, for speed
+DT = 0.01  # simulated seconds of a Minitaur step
+
+
+def stand(_observation):
+    return np.zeros(8, np.float32)
+
+
+@pytest.fixture(scope="module")
+def minitaur():
+    from tf_agents.environments import suite_gym
+
+    env = suite_gym.wrap_env(gym.make("MinitaurBulletEnv-v0").unwrapped)
+    yield env
+    env.close()
+
+
+def record(env, path, policy=stand, **options):
+    options = {"step_seconds": DT, "width": WIDTH, "height": HEIGHT, "max_steps": 50} | options
+    return video.record_episode(env, policy, path, **options)
+
+
+def read(path):
+    with imageio.get_reader(path) as reader:
+        return reader.get_meta_data(), list(reader.iter_data())
+
+
+def leftovers(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def atoms(path):
+    """The top-level boxes of an MP4, in order."""
+    data, at, names = path.read_bytes(), 0, []
+    while at < len(data):
+        names.append(data[at + 4 : at + 8].decode())
+        at += int.from_bytes(data[at : at + 4], "big")
+    return names
+
+
+def test_video_is_what_browsers_play_and_lasts_as_long_as_the_simulation(minitaur, tmp_path):
+    recording = record(minitaur, tmp_path / "new" / "folder" / "stand.mp4", seed=1)
+    meta, frames = read(recording.path)
+    assert meta["codec"] == "h264"
+    assert meta["pix_fmt"].startswith("yuv420p")
+    assert meta["size"] == (WIDTH, HEIGHT)
+    assert meta["fps"] == 25
+    assert len(frames) == 13  # steps 0, 4, …, 48
+    assert recording.steps == 50
+    assert recording.seconds == pytest.approx(0.5)
+    assert abs(meta["duration"] - recording.seconds) < 1 / 25
+    assert atoms(recording.path).index("moov") < atoms(recording.path).index("mdat")  # faststart
+    assert leftovers(recording.path.parent) == ["stand.mp4"]
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "fps", "steps"),
+    [(0.01, 25, 7), (0.0165, 25, 33), (0.02, 30, 41), (0.1, 25, 9), (1 / 30, 60, 1)],
+)
+def test_duration_for_any_ratio_of_the_rates(
+    minitaur, tmp_path, monkeypatch, step_seconds, fps, steps
+):
+    monkeypatch.setattr(video, "frame", lambda *_: np.zeros((HEIGHT, WIDTH, 3), np.uint8))
+    recording = record(
+        minitaur, tmp_path / "a.mp4", step_seconds=step_seconds, fps=fps, max_steps=steps
+    )
+    meta, frames = read(recording.path)
+    assert meta["fps"] == pytest.approx(min(fps, 1 / step_seconds), abs=0.01)
+    assert abs(len(frames) / meta["fps"] - steps * step_seconds) < 1 / meta["fps"]
+
+
+def test_recording_is_the_episode(minitaur, tmp_path):
+    actions, distances = [], iter(range(99))
+
+    def policy(observation):
+        assert observation.shape == (28,)
+        actions.append(np.full(8, 0.1 * np.sin(len(actions) / 5), np.float32))
+        return actions[-1]
+
+    rewards, step = [], minitaur.step
+    minitaur.step = lambda action: rewards.append(step(action)) or rewards[-1]
+    try:
+        recording = record(
+            minitaur, tmp_path / "a.mp4", policy, caption=lambda: f"{next(distances)} m"
+        )
+    finally:
+        del minitaur.step
+    assert len(actions) == recording.steps == 50
+    assert recording.return_ == pytest.approx(sum(float(each.reward) for each in rewards))
+    # First and last state are among the pictures, each with its time and the caller's text.
+    assert recording.captions[0] == "0.0 s   0 m"
+    assert recording.captions[-1] == "0.5 s   13 m"
+    assert len(recording.frames) == len(recording.captions) == 14
+    assert np.any(recording.frames[0] != recording.frames[-1])
+    caption_corner = read(recording.path)[1][0][-20:, :60].astype(int)
+    assert np.abs(caption_corner - recording.frames[0][-20:, :60]).max() > 100  # it is written in
+
+
+def test_episode_that_ends_early(minitaur, tmp_path):
+    def jump(_observation):
+        return np.array([-1, 1, -1, 1, 1, 1, -1, -1], np.float32)
+
+    recording = record(minitaur, tmp_path / "fall.mp4", jump, max_steps=1000, seed=0, fps=5)
+    assert 1 < recording.steps < 1000
+    assert minitaur.current_time_step().is_last()
+    assert len(recording.frames) >= 2
+
+
+def test_long_episodes_keep_few_frames(minitaur, tmp_path, monkeypatch):
+    monkeypatch.setattr(video, "KEPT_FRAMES", 6)
+    raw = raw_env(minitaur)
+    recording = record(
+        minitaur, tmp_path / "a.mp4", fps=100, caption=lambda: str(raw._env_step_counter)
+    )
+    steps = [int(caption.split()[-1]) for caption in recording.captions]
+    assert steps == [0, 16, 32, 48, 50]
+
+
+def test_frame_follows_the_robot(minitaur):
+    minitaur.reset()
+    raw = raw_env(minitaur)
+    here = rendering.frame(minitaur, 320, 240)
+    assert here.shape == (240, 320, 3)
+    assert here.dtype == np.uint8
+
+    def dark(picture):
+        """Where the robot's dark body is: mean row and column."""
+        return np.argwhere(picture.max(axis=2) < 80).mean(axis=0)
+
+    place, turn = raw._pybullet_client.getBasePositionAndOrientation(raw.minitaur.quadruped)
+    try:
+        x, y, z = place
+        raw._pybullet_client.resetBasePositionAndOrientation(
+            raw.minitaur.quadruped, (x + 40.5, y + 3, z), turn
+        )
+        far = rendering.frame(minitaur, 320, 240)
+    finally:
+        raw._pybullet_client.resetBasePositionAndOrientation(raw.minitaur.quadruped, place, turn)
+    np.testing.assert_allclose(dark(far), dark(here), atol=2)
+    assert np.abs(dark(here) - (120, 160)).max() < 50  # near the middle
+    assert np.mean(np.abs(far.astype(int) - here) > 20) > 0.2  # the ground has moved
+
+
+def test_drawing_does_not_touch_the_simulation(minitaur, tmp_path):
+    def play(draw):
+        random.seed(5)
+        np.random.seed(5)
+        minitaur.reset()
+        for _ in range(12):
+            time_step = minitaur.step(np.full(8, 0.3, np.float32))
+            if draw:
+                rendering.frame(minitaur, 64, 48)
+        return time_step.observation
+
+    np.testing.assert_array_equal(play(draw=True), play(draw=False))
+
+
+@pytest.mark.parametrize(
+    "name", ["HalfCheetahBulletEnv-v0", "InvertedPendulumBulletEnv-v0", "CartPole-v1"]
+)
+def test_other_environments_are_drawn(name):
+    from tf_agents.environments import suite_gym
+
+    env = suite_gym.wrap_env(gym.make(name).unwrapped)
+    with pytest.raises(ValueError, match=r"env\.reset\(\)"):
+        rendering.frame(env)
+    env.reset()
+    picture = rendering.frame(env, 200, 150)
+    assert picture.shape == (150, 200, 3)
+    assert picture.dtype == np.uint8
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 5
+    env.close()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("before", [None, b"an older video"])
+def test_interrupt_leaves_no_half_file(minitaur, tmp_path, error, before):
+    path, calls = tmp_path / "a.mp4", []
+    if before:
+        path.write_bytes(before)
+
+    def policy(observation):
+        calls.append(leftovers(tmp_path))
+        if len(calls) == 20:
+            raise error
+        return stand(observation)
+
+    with pytest.raises(error):
+        record(minitaur, path, policy)
+    assert any(name.startswith(".recording") for name in calls[-1])  # there was one to remove
+    assert leftovers(tmp_path) == (["a.mp4"] if before else [])
+    assert not before or path.read_bytes() == before
+
+
+def test_too_large_a_video_is_encoded_smaller(minitaur, tmp_path):
+    wished = record(minitaur, tmp_path / "a.mp4")
+    limit = wished.path.stat().st_size * 2 // 3
+    smaller = record(minitaur, tmp_path / "b.mp4", max_bytes=limit)
+    assert smaller.path.stat().st_size <= limit
+    meta, frames = read(smaller.path)
+    assert (meta["codec"], len(frames)) == ("h264", 13)
+    assert "moov" in atoms(smaller.path)[:3]
+
+
+def test_a_limit_that_cannot_be_kept_is_named(minitaur, tmp_path):
+    with pytest.raises(video.VideoTooLarge, match="allowed are 500") as error:
+        record(minitaur, tmp_path / "a.mp4", max_bytes=500)
+    assert "\n" not in str(error.value)
+    assert leftovers(tmp_path) == []
+
+
+def test_an_encoder_that_loses_frames_is_noticed(minitaur, tmp_path, monkeypatch):
+    monkeypatch.setattr(video.imageio_ffmpeg, "count_frames_and_secs", lambda _: (7, 0.28))
+    with pytest.raises(RuntimeError, match="all 13 frames"):
+        record(minitaur, tmp_path / "a.mp4")
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("wrong", [{"width": 161}, {"height": 0}, {"fps": 0}, {"max_steps": 0}])
+def test_wrong_numbers_are_refused_at_once(tmp_path, wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):
+        record(None, tmp_path / "a.mp4", **wrong)
+    assert leftovers(tmp_path) == []
+
+
+def pictures(count):
+    """Plain grey ones, of value 10 times their index."""
+    return [np.full((60, 80, 3), 10 * i, np.uint8) for i in range(count)]
+
+
+def strip_of(png, tmp_path):
+    (tmp_path / "strip.png").write_bytes(png)
+    return np.asarray(Image.open(tmp_path / "strip.png").convert("RGB")).astype(int)
+
+
+def test_film_strip_holds_first_last_and_evenly_spaced_frames(tmp_path):
+    strip = strip_of(video.film_strip(pictures(21), columns=6), tmp_path)
+    assert strip.shape == (150, 6 * 206 - 6, 3)
+    middles = strip[75, 100::206, 0]
+    np.testing.assert_allclose(middles, [0, 40, 80, 120, 160, 200], atol=3)
+
+
+def test_film_strip_of_a_short_episode(tmp_path):
+    strip = strip_of(
+        video.film_strip(pictures(2), captions=["0.0 s", "0.1 s"], title="fell"), tmp_path
+    )
+    assert strip.shape == (150 + 44, 2 * 206 - 6, 3)
+    assert strip[:22].min() < 100  # the title
+    assert strip[-22:, :200].min() < 100  # a caption each
+    assert strip[-22:, 206:].min() < 100
+    with pytest.raises(ValueError, match="frames"):
+        video.film_strip([])
+    with pytest.raises(ValueError, match="1 captions for 2 frames"):
+        video.film_strip(pictures(2), captions=["a"])
+
+
+@pytest.fixture
+def recording(tmp_path):
+    (tmp_path / "a.mp4").write_bytes(b"the video")
+    captions = tuple(f"{i}.0 s" for i in range(8))
+    return video.Recording(tmp_path / "a.mp4", tuple(pictures(8)), captions, 800, 3.25, 8.0)
+
+
+def test_html_embeds_the_video_and_escapes_the_title(recording, tmp_path):
+    title = 'a"><script>alert(1)</script>'
+    page = video.video_html([recording], [title])
+    assert "<script" not in page
+    assert "a&quot;&gt;&lt;script&gt;" in page
+    (data,) = re.findall(r'src="data:video/mp4;base64,([^"]*)"', page)
+    assert base64.b64decode(data) == b"the video"
+    (tag,) = re.findall(r"<video [^>]*>", page)
+    for attribute in ("controls", "loop", "muted", "playsinline", "max-width:100%", "aria-label="):
+        assert attribute in tag
+    assert str(tmp_path) not in page
+
+
+def test_show_displays_video_and_strip_as_two_outputs(recording, monkeypatch):
+    import IPython.display
+
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", shown.append)
+    assert video.show(recording, "walking") is None
+    page, strip = shown
+    assert "<video" in page.data
+    png, metadata = strip._repr_png_()
+    assert png  # base64
+    assert metadata["alt"] == "Film strip of walking: 8.0 s, 800 steps, return 3.25"
+
+    shown.clear()
+    video.side_by_side(recording, recording, ("untrained", "trained"))
+    assert shown[0].data.count("<video") == 2
+    assert "untrained" in shown[0].data
+    assert [strip.alt.split(":")[0] for strip in shown[1:]] == [
+        "Film strip of untrained",
+        "Film strip of trained",
+    ]

@@ -1,0 +1,155 @@
+"""What is written is what is sampled, and no transition is made up between two episodes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reverb
+import tensorflow as tf
+from tf_agents.replay_buffers.tf_uniform_replay_buffer import TFUniformReplayBuffer
+from tf_agents.trajectories import time_step, trajectory
+
+from labkit.errors import StalledError
+from labkit.replay import reverb_replay, transitions, uniform_replay
+
+LAYOUT = transitions.Layout(observation=2, action=1)
+FIRST, MID, LAST = (int(x) for x in (0, 1, 2))
+
+
+@pytest.fixture(params=[reverb_replay.ReverbReplay, uniform_replay.UniformReplay])
+def table(request):
+    table = request.param(LAYOUT, 100)
+    yield table
+    table.close()
+    table.close()  # twice does no harm
+
+
+def stored(table, count):
+    """Every row in the table: drawn until all `count` were seen."""
+    seen = set()
+    for _ in range(20):
+        seen |= {tuple(row) for row in table.sample(64).tolist()}
+        if len(seen) == count:
+            break
+    return sorted(seen)
+
+
+def test_what_is_written_is_sampled(table):
+    expected = [[t, t, 10 + t, 0.5 * t, t % 2, t + 1, t + 1] for t in range(7)]
+    for t in range(7):
+        table.write([t, t], [10 + t], 0.5 * t, t % 2, [t + 1, t + 1])
+    table.flush()
+    assert table.size() == 7
+    assert stored(table, 7) == sorted(tuple(map(float, row)) for row in expected)
+
+
+def test_two_samples_are_two_draws_though_tensorflow_is_seeded(table):
+    tf.random.set_seed(1)
+    for t in range(50):
+        table.write([t, 0], [0], 0, 1, [t, 1])
+    table.flush()
+    assert table.sample(8).tolist() != table.sample(8).tolist()
+
+
+def test_a_stream_is_let_go_of_without_waiting_for_its_tuning_thread(table):
+    assert table.dataset(8).options().autotune.enabled is False
+
+
+def test_oldest_goes_first(table):
+    for t in range(130):
+        table.write([t, 0], [0], 0, 1, [t, 1])
+    table.flush()
+    assert {row[0] for row in stored(table, 100)} == set(map(float, range(30, 130)))
+
+
+def step(t, kind, following, discount=1.0):
+    return trajectory.Trajectory(
+        step_type=np.array(kind),
+        observation=np.array([t, t], np.float32),
+        action=np.array([10 + t], np.float32),
+        policy_info=(),
+        next_step_type=np.array(following),
+        reward=np.float32(t / 2),
+        discount=np.float32(discount),
+    )
+
+
+TOLD = [
+    step(0, FIRST, MID),
+    step(1, MID, LAST, discount=0.0),
+    step(2, LAST, FIRST),  # the boundary: its observation ends the episode
+    step(3, FIRST, MID),
+    step(4, MID, MID),  # this driver stops here …
+    step(20, FIRST, MID),  # … and another one begins anew: 4 → 20 never happened
+    step(21, MID, MID),
+]
+HAPPENED = [(0, 1, 1), (1, 2, 0), (3, 4, 1), (20, 21, 1)]  # from, to, discount
+
+
+def test_observer_pairs_neighbours_and_skips_what_never_happened(table):
+    observer = transitions.PairingObserver(table.write)
+    for told in TOLD:
+        observer(told)
+    table.flush()
+    assert [(row[0], row[-1], row[4]) for row in stored(table, 4)] == HAPPENED
+
+
+def test_windows_of_a_step_buffer_skip_what_never_happened():
+    spec = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), TOLD[0])
+    buffer = TFUniformReplayBuffer(spec, batch_size=1, max_length=100)
+    observer = uniform_replay.StepObserver(buffer)
+    for told in TOLD:
+        observer(told)
+    drawn = set()
+    for steps, _ in uniform_replay.windows(buffer, 16).take(30):
+        one, two = steps.observation[:, 0, 0], steps.observation[:, 1, 0]
+        drawn |= set(zip(one.numpy(), two.numpy(), steps.discount[:, 0].numpy(), strict=True))
+    assert sorted(drawn) == HAPPENED
+
+
+def test_unpack_shapes_and_values():
+    given = np.arange(21, dtype=np.float32).reshape(3, 7)
+    transition = transitions.unpack(tf.constant(given), LAYOUT)
+    np.testing.assert_array_equal(transition.time_step.observation, given[:, :2])
+    np.testing.assert_array_equal(transition.action_step.action, given[:, 2:3])
+    np.testing.assert_array_equal(transition.next_time_step.reward, given[:, 3])
+    np.testing.assert_array_equal(transition.next_time_step.discount, given[:, 4])
+    np.testing.assert_array_equal(transition.next_time_step.observation, given[:, 5:])
+    assert np.all(transition.next_time_step.step_type == time_step.StepType.MID)
+
+
+def test_a_full_writer_waits_for_the_server():
+    table = reverb_replay.ReverbReplay(LAYOUT, 100)
+    for t in range(10 * reverb_replay.UNCONFIRMED):
+        table.write([t, 0], [0], 0, 1, [t, 1])
+    table.flush()
+    assert table.size() == 100
+    table.close()
+
+
+def test_an_empty_table_does_not_hang(monkeypatch):
+    monkeypatch.setattr(reverb_replay, "SAMPLE_TIMEOUT_SECONDS", 1)
+    table = reverb_replay.ReverbReplay(LAYOUT, 100)
+    with pytest.raises(StalledError, match="gave 0 of 1 batches of 4 transitions"):
+        table.sample(4)
+    table.close()
+
+
+def test_a_limiter_that_holds_samples_back_is_named(monkeypatch):
+    monkeypatch.setattr(reverb_replay, "SAMPLE_TIMEOUT_SECONDS", 1)
+    limiter = reverb.rate_limiters.SampleToInsertRatio(4, 2, 8)  # 4 inserts · 4 samples each
+    table = reverb_replay.ReverbReplay(LAYOUT, 100, limiter=limiter)
+    for t in range(4):
+        table.write([t, 0], [0], 0, 1, [t, 1])
+    table.flush()
+    with pytest.raises(StalledError, match="gave 16 of 50 batches of 1 transitions"):
+        table.sample(1, 50)
+    table.close()
+
+
+def test_a_server_s_temporary_folder_goes_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    table = reverb_replay.ReverbReplay(LAYOUT, 100)
+    assert len(list(tmp_path.glob("labkit-reverb-*"))) == 1
+    table.close()
+    assert list(Path(tmp_path).glob("labkit-reverb-*")) == []

@@ -1,0 +1,42 @@
+"""The example files for clusters: valid for Ray's launcher, whole for KubeRay, and in step."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ray.autoscaler._private import util
+
+from labkit.distributed.ray_cluster import SYSTEM
+
+FOLDER = Path(__file__).parents[2] / "examples" / "cluster"
+LOCK = (FOLDER.parent.parent / "requirements.lock").read_text()
+
+
+def test_the_launcher_s_file_is_valid():
+    config = yaml.safe_load((FOLDER / "cluster.yaml").read_text())
+    whole = util.prepare_config(dict(config))
+    util.validate_config(whole)  # against the schema that Ray's launcher uses
+    with pytest.raises(Exception, match="'many' is not of type 'integer'"):
+        util.validate_config({**whole, "max_workers": "many"})
+    for command in config["head_start_ray_commands"][1:] + config["worker_start_ray_commands"][1:]:
+        assert "RAY_AUTH_MODE=token" in command
+        assert f"RAY_worker_niceness={SYSTEM['worker_niceness']}" in command
+    assert "~/.ray/auth_token" in config["file_mounts"]
+
+
+def test_kuberay_s_file_is_whole():
+    cluster, policy = yaml.safe_load_all((FOLDER / "kuberay.yaml").read_text())
+    assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
+    assert f"ray=={cluster['spec']['rayVersion']}\n" in LOCK
+    groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
+    for group in groups:
+        (container,) = group["template"]["spec"]["containers"]
+        settings = {entry["name"]: entry for entry in container["env"]}
+        assert settings["RAY_AUTH_MODE"]["value"] == "token"
+        assert "secretKeyRef" in settings["RAY_AUTH_TOKEN"]["valueFrom"]
+        assert set(container["resources"]) == {"requests", "limits"}
+    for group in groups[1:]:
+        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    assert policy["kind"] == "NetworkPolicy"
+    selector = policy["spec"]["podSelector"]["matchLabels"]
+    assert selector == {"ray.io/cluster": cluster["metadata"]["name"]}

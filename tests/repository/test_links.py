@@ -1,0 +1,147 @@
+"""Links lead somewhere: in README and its like, in the notebooks, on the pages of `make site`."""
+
+import ast
+import json
+import re
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import nbformat
+import pytest
+import yaml
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import gallery  # noqa: E402
+
+LINK = re.compile(r'\]\(<?([^)\s>]+)>?\)|(?:src|href)="([^"]+)"')
+PAGES = sorted(
+    path
+    for path in ROOT.rglob("*.md")
+    if not {".venv", ".venv-sb3", "runs", "site", "build", ".pytest_cache"} & set(path.parts)
+)
+
+
+def prose(path: Path) -> str:
+    """Markdown without its code."""
+    if path.suffix == ".ipynb":
+        cells = nbformat.read(path, as_version=4).cells
+        text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    else:
+        text = path.read_text()
+    text = re.sub(r"```.*?```", "", text, flags=re.S)
+    return re.sub(r"^    .*$|`[^`]*`", "", text, flags=re.M)
+
+
+def headings(path: Path) -> set[str]:
+    """The anchors of a Markdown file on GitHub."""
+    titles = re.findall(r"^#+ (.+)$", path.read_text(), re.M)
+    return {gallery.slug(re.sub(r"[`*]|\]\([^)]*\)|\[", "", title)) for title in titles}
+
+
+def broken(path: Path) -> list[str]:
+    """The links of a file that lead nowhere within the repository."""
+    wrong = []
+    for match in LINK.finditer(prose(path)):
+        target = match[1] or match[2]
+        if re.match(r"[a-z][a-z0-9+.-]*:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / unquote(name)).resolve() if name else path
+        known = anchor in headings(file) if anchor and file.suffix == ".md" else True
+        if not file.exists() or ROOT not in [file, *file.parents] or not known:
+            wrong.append(target)
+    return wrong
+
+
+@pytest.mark.parametrize(
+    "path", [*PAGES, *gallery.notebooks()], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_links_within_the_repository_lead_somewhere(path):
+    assert broken(path) == []
+
+
+def test_a_broken_link_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    (tmp_path / "a.md").write_text("# One *title*\n[a](b.md) [b](#one-title) [c](#two) ![d](e.png)")
+    assert broken(tmp_path / "a.md") == ["b.md", "#two", "e.png"]
+
+
+def test_no_badge_before_there_is_a_repository():
+    for path in PAGES:
+        assert "badge" not in re.sub(r"<!--.*?-->", "", prose(path)).replace("badges", ""), path
+
+
+def test_the_robot_on_top_is_small_enough_to_be_shown():
+    (name,) = re.findall(r'<img src="([^"]+\.gif)"', (ROOT / "README.md").read_text())
+    file = ROOT / name
+    assert file.stat().st_size < 2_000_000
+    with Image.open(file) as gif:
+        assert gif.n_frames > 50
+        assert gif.info["duration"] * gif.n_frames == pytest.approx(10_000, rel=0.1)  # ms
+
+
+def module_rows() -> list[str]:
+    return re.findall(r"^\| (`.+?) \|", (ROOT / "labkit" / "README.md").read_text(), re.M)
+
+
+def test_the_module_map_is_complete():
+    listed = [name for row in module_rows() for name in re.findall(r"`(\w+)`", row)]
+    modules = {path.stem for path in (ROOT / "labkit").glob("*.py")} - {"__init__"}
+    assert sorted(listed) == sorted(modules)
+
+
+def imported(module: str) -> set[str]:
+    """The modules of labkit that one of them imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse((ROOT / "labkit" / f"{module}.py").read_text())):
+        match node:
+            case ast.ImportFrom(module="labkit", names=those):
+                names |= {one.name for one in those}
+            case ast.ImportFrom(module=str(path)) if path.startswith("labkit."):
+                names.add(path.split(".")[1])
+    return names
+
+
+def test_modules_import_only_from_above_their_place_in_the_map():
+    listed = [name for row in module_rows() for name in re.findall(r"`(\w+)`", row)]
+    for place, module in enumerate(listed):
+        assert not imported(module) & set(listed[place:]), module
+    assert imported("training") & set(listed)
+
+
+def test_how_to_cite_is_as_the_format_wants_it():
+    cff = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= set(cff)
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
+    assert cff["version"] == version
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The static pages, but for the API reference, for which a page stands in."""
+    folder = tmp_path_factory.mktemp("site")
+    gallery.build(folder)
+    (folder / "api").mkdir()
+    (folder / "api" / "labkit.html").touch()
+    return folder
+
+
+def test_the_site_s_links_lead_somewhere(site):
+    assert list(gallery.broken(site)) == []
+    (site / "index.html").write_text('<a href="gone.html">x</a><a href="#nowhere">y</a>')
+    assert list(gallery.broken(site)) == ["index.html: gone.html", "index.html: #nowhere"]
+
+
+def test_the_site_s_pages_hold_pictures_and_videos(site):
+    for path in gallery.notebooks():
+        page = (site / "notebooks" / f"{path.stem}.html").read_text()
+        source = json.dumps(nbformat.read(path, as_version=4))
+        assert page.count("<video") == source.count("<video ")
+        assert page.count("data:image/png;base64") >= source.count('"image/png": "')
+        assert gallery.NO_ALT not in page
+        assert "google.colab" not in page, "the cell for Colab is of no use there"
+    assert (site / gallery.FILM).stat().st_size > 10_000

@@ -1,0 +1,261 @@
+"""Checkpoints: all or nothing, read without code, and enough to go on as if never stopped."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import torture
+
+import labkit
+from labkit import runtime
+from labkit.config import ParameterError
+from labkit.environments.make import make_environment
+from labkit.errors import StorageError
+from labkit.replay import reverb_replay, transitions, uniform_replay
+from labkit.sac import agent as agents
+from labkit.sac.update import make_update
+from labkit.strategy import make_strategy
+from labkit.training import checkpoint, run_directory
+
+LAYOUT = transitions.Layout(2, 1)
+
+
+@pytest.fixture(params=[reverb_replay.ReverbReplay, uniform_replay.UniformReplay])
+def table(tmp_path, request):
+    table = request.param(LAYOUT, 100, tmp_path / "reverb")
+    for t in range(30):
+        table.write([t, t], [t], t, 1, [t, t])
+    table.flush()
+    yield table
+    table.close()
+
+
+def held(table, distinct):
+    seen = set()
+    for _ in range(30):
+        seen |= {tuple(row) for row in table.sample(64).tolist()}
+        if len(seen) >= distinct:
+            break
+    return seen
+
+
+def test_what_is_saved_is_loaded_and_only_two_are_kept(table, tmp_path):
+    folder = tmp_path / "checkpoints"
+    arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.array(7, np.int64)]
+    for step in (5, 10, 15):
+        checkpoint.save(folder, step, arrays, {"note": step}, table)
+    assert checkpoint.steps(folder) == [10, 15]
+    loaded, state = checkpoint.load(checkpoint.latest(folder))
+    assert state["note"] == state["step"] == 15
+    for ours, theirs in zip(arrays, loaded, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert checkpoint.size_bytes(folder) > 1_000
+
+
+def test_the_table_comes_back_item_by_item(table, tmp_path):
+    saved = checkpoint.save(tmp_path / "checkpoints", 1, [], {}, table)
+    again = type(table)(LAYOUT, 100, tmp_path / "reverb2")
+    again.restore(saved / "replay")
+    assert again.size() == 30
+    assert held(again, 30) == held(table, 30)
+    for t in range(90):  # the oldest still go first, by the order of the first life
+        again.write([1000 + t, 0], [0], 0, 1, [0, 0])
+    again.flush()
+    assert {row[0] for row in held(again, 100) if row[0] < 1000} == set(map(float, range(20, 30)))
+    again.close()
+
+
+def test_a_damaged_table_is_named(table, tmp_path):
+    saved = checkpoint.save(tmp_path / "c", 1, [], {}, table)
+    file = (
+        saved / "replay" / ("DONE" if isinstance(table, reverb_replay.ReverbReplay) else "rows.npz")
+    )
+    file.unlink()
+    with pytest.raises(ParameterError, match=file.name) as error:
+        table.restore(saved / "replay")
+    assert "\n" not in str(error.value)
+    assert len(held(table, 30)) == 30  # what was there is still there
+
+
+@pytest.mark.parametrize("damage", ["truncate", "state", "missing", "format", "replay"])
+def test_a_damaged_checkpoint_is_named(table, tmp_path, damage):
+    saved = checkpoint.save(tmp_path / "c", 1, [np.ones(1000, np.float32)], {}, table)
+    if damage == "truncate":
+        with (saved / "agent.npz").open("r+b") as file:
+            file.truncate(900)
+    elif damage == "state":
+        (saved / "state.json").write_text("{'")
+    elif damage == "missing":
+        (saved / "agent.npz").unlink()
+    elif damage == "format":
+        (saved / "state.json").write_text('{"format": 99}')
+    else:
+        shutil.rmtree(saved / "replay")
+    with pytest.raises(ParameterError, match=r"000000001/(agent\.npz|state\.json|replay)") as e:
+        checkpoint.load(saved)
+    assert "\n" not in str(e.value)
+
+
+def test_a_pickle_in_disguise_is_not_opened(table, tmp_path):
+    saved = checkpoint.save(tmp_path / "c", 1, [], {}, table)
+    np.savez(saved / "agent.npz", **{"0000": np.array([{"a": 1}], dtype=object)})
+    with pytest.raises(ParameterError, match=r"agent\.npz is damaged"):
+        checkpoint.load(saved)
+
+
+def test_a_folder_that_vanished_is_named_and_says_what_is_safe(table, tmp_path):
+    folder = tmp_path / "file" / "checkpoints"
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(StorageError, match=r"no checkpoint .* at gradient step 3 \("):
+        checkpoint.save(folder, 3, [], {}, table)
+
+
+def test_reverb_s_word_for_a_full_disk_is_named(tmp_path):
+    class Full:
+        def save(self, target):
+            # TensorFlow calls ENOSPC a resource that is exhausted, and Reverb makes this of it.
+            raise IndexError("No space left on device")
+
+    with pytest.raises(StorageError, match=r"gradient step 1 \(No space left on device\)"):
+        checkpoint.save(tmp_path / "checkpoints", 1, [], {}, Full())
+
+
+def test_the_same_step_again_leaves_the_old_one_until_the_new_one_is_there(
+    tmp_path, monkeypatch, request
+):
+    table = reverb_replay.ReverbReplay(LAYOUT, 100, tmp_path / "reverb")
+    request.addfinalizer(table.close)
+    folder, deleted = tmp_path / "checkpoints", []
+
+    def rmtree(path, **options):
+        if Path(path).name == "forgotten" and Path(path).exists():
+            deleted.append(checkpoint.load(checkpoint.latest(folder))[1]["note"])
+        real(path, **options)
+
+    real = shutil.rmtree
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", rmtree)
+    for note in ("first", "second"):
+        checkpoint.save(folder, 7, [], {"note": note}, table)
+    assert deleted == ["second"]
+
+
+def test_other_networks_are_refused(tmp_path):
+    variable = tf.Variable([1.0, 2.0])
+    with pytest.raises(ParameterError, match="other shapes"):
+        checkpoint.assign([variable], [np.zeros(3)], tmp_path)
+    np.testing.assert_array_equal(variable, [1.0, 2.0])
+
+
+def test_losses_after_a_resume_are_those_of_an_unbroken_run(small_config, random_rows):
+    """The next 100 losses on the same batches, bit for bit."""
+    env = make_environment("MinitaurBulletEnv-v0", seed=0)
+    batches = [tf.constant(random_rows(32, seed)) for seed in range(130)]
+    layout = transitions.layout_of(env)
+
+    def fresh(seed):
+        runtime.seed_everything(seed)
+        strategy = make_strategy("cpu", 32)
+        agent = agents.create_agent(small_config(), env, strategy)
+        update = make_update(agent, layout, strategy)
+        update.get_concrete_function(batches[0])
+        return agent, update
+
+    agent, update = fresh(0)
+    for batch in batches[:30]:
+        update(batch)
+    saved = [v.numpy() for v in agents.state_variables(agent)]
+    unbroken = [update(batch)[0].numpy() for batch in batches[30:]]
+    other, resumed = fresh(1)
+    variables = agents.state_variables(other)
+    checkpoint.assign(variables, saved, Path("here"))
+    np.testing.assert_array_equal(unbroken, [resumed(batch)[0].numpy() for batch in batches[30:]])
+
+
+TESTS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+RUN = """
+import sys, labkit
+sys.path[:0] = sys.argv[2:]
+from test_checkpoint import Counter, config
+labkit.train(config(), labkit.open_run(sys.argv[1], config()), make_env=Counter)
+"""
+
+
+def config():
+    from conftest import SMALL
+
+    return labkit.SACConfig(
+        **{**SMALL, "num_iterations": 400, "log_interval": 10, "eval_interval": 100},
+        env_name="Counter",
+        checkpoint_interval=40,
+    )
+
+
+def make_counter():
+    import gym
+
+    class Counter(gym.Env):
+        """Observes how often it was stepped in this life, in episodes of 50 steps."""
+
+        observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+        action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+        steps = 0
+
+        def reset(self):
+            return np.array([self.steps / 1e4], np.float32)
+
+        def step(self, action):
+            type(self).steps += 1
+            observation = np.array([self.steps / 1e4], np.float32)
+            return observation, float(action[0]), self.steps % 50 == 0, {}
+
+    return Counter
+
+
+Counter = make_counter()
+
+
+def start(path):
+    command = [sys.executable, "-c", RUN, str(path), *TESTS]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def check_metrics(path):
+    """Every logged step once, none missing, in order."""
+    table = run_directory.read_metrics(path)
+    logged = table.gradient_step[table.critic_loss.notna()].tolist()
+    assert logged == list(range(10, 401, 10))
+    assert table.gradient_step[table.eval_return.notna()].tolist() == [0, 100, 200, 300, 400]
+    assert (table.env_step == 300 + table.gradient_step).all()
+    assert (np.diff(table.wall_seconds) >= 0).all()
+
+
+@pytest.mark.parametrize(("kind", "kills"), [("reverb", 3), ("tf_uniform", 1)])
+def test_killed_nothing_is_lost(tmp_path, kind, kills):
+    """Item by item, weight by weight, step by step; `make torture` does it twenty times."""
+    seen = torture.torture(tmp_path, kills, steps=600, kind=kind)
+    assert seen["kills"] == seen["resumed"] == kills
+    assert seen["compared_rows"] > 800
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_a_checkpoint_and_goes_on(tmp_path, number):
+    path = tmp_path / "run"
+    process = start(path)
+    deadline = time.monotonic() + 90
+    while not checkpoint.latest(path / "checkpoints") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    stopped = checkpoint.steps(path / "checkpoints")[-1]
+    assert f"stopped at gradient step {stopped} of 400; run this again to go on" in out
+    assert (path / "policy" / "saved_model.pb").exists()
+    process = start(path)
+    process.communicate(timeout=120)
+    check_metrics(path)

@@ -1,0 +1,265 @@
+"""The local executor on real parts, small."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from tf_agents.trajectories import time_step
+
+import labkit
+from labkit.environments.make import make_environment
+from labkit.errors import DivergedError
+from labkit.sac import agent as agents
+from labkit.sac.collector import Collector
+from labkit.sac.evaluation import evaluate
+from labkit.sac.policies import ActorPolicy, random_policy
+from labkit.training import components, local, run_directory
+from labkit.training.signals import StopRequest
+
+
+def test_evaluations_do_not_disturb_the_first_300_transitions():
+    def collect(interrupted):
+        env = make_environment("MinitaurBulletEnv-v0", seed=5, max_episode_steps=120)
+        rows = []
+        policy = random_policy(env.action_spec(), seed=5)
+        collector = Collector(env, policy, lambda *parts: rows.append(np.hstack(parts)))
+        if interrupted:
+            other = make_environment("MinitaurBulletEnv-v0", seed=9, max_episode_steps=40)
+        for _ in range(6):
+            collector.run(50)
+            if interrupted:
+                evaluate(other, random_policy(env.action_spec(), seed=1), 1, seed=2)
+        return np.array(rows)
+
+    calm, disturbed = collect(False), collect(True)
+    assert calm.shape == (300, 66)
+    np.testing.assert_array_equal(calm, disturbed)
+    resets = np.any(calm[1:, :28] != calm[:-1, 38:], axis=1).sum()
+    assert resets >= 2, "the Minitaur draws at resets: without one this test shows nothing"
+
+
+def test_evaluation_repeats_itself():
+    env = make_environment("MinitaurBulletEnv-v0", seed=0, max_episode_steps=40)
+    first, second, other = (
+        evaluate(env, random_policy(env.action_spec(), seed=1), 2, seed=s) for s in (7, 7, 8)
+    )
+    assert first == second
+    assert first.returns != other.returns
+    assert all(abs(d) < 1 for d in first.distances)
+
+
+@pytest.fixture(scope="module")
+def minitaur_run(tmp_path_factory):
+    from conftest import SMALL
+
+    path = tmp_path_factory.mktemp("run") / "here"
+    config = labkit.SACConfig(**SMALL, seed=2)
+    return labkit.train(config, run_directory.open_run(path, config))
+
+
+def test_metrics_of_a_run(minitaur_run):
+    table = minitaur_run.metrics()
+    assert list(table.columns) == run_directory.COLUMNS
+    evaluated = table[table.eval_return.notna()]
+    assert list(evaluated.gradient_step) == [0, 10, 20]
+    assert list(evaluated.env_step) == [300, 310, 320]
+    assert [len(x) for x in evaluated.eval_returns] == [1, 1, 2]
+    for row in evaluated.itertuples():
+        assert row.eval_return == pytest.approx(np.mean(row.eval_returns), rel=1e-4)
+        assert len(row.eval_lengths) == len(row.eval_distances) == len(row.eval_returns)
+    logged = table[table.critic_loss.notna()]
+    assert list(logged.gradient_step) == [5, 10, 15, 20]
+    assert np.isfinite(logged[["critic_loss", "actor_loss", "alpha_loss"]].to_numpy()).all()
+    assert logged.alpha.iloc[0] == pytest.approx(np.exp(-4), rel=0.02)
+    assert (np.diff(table.wall_seconds) >= 0).all()
+
+
+def test_files_of_a_run(minitaur_run):
+    content = json.loads((minitaur_run.path / "config.json").read_text())
+    assert labkit.SACConfig.parse(content["config"]) == minitaur_run.config
+    assert content["format"] == run_directory.FORMAT
+    assert content["versions"]["tensorflow"] == "2.15.1"
+    assert list((minitaur_run.path / "events").glob("events.out.tfevents.*"))
+    with pytest.raises(labkit.ParameterError, match="holds a run that is finished"):
+        run_directory.open_run(minitaur_run.path, minitaur_run.config)
+
+
+def test_saved_policy_needs_no_labkit(minitaur_run, tmp_path):
+    """Loaded in a process that never imports labkit, it acts as it does here."""
+    script = """
+import os, sys
+os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3")
+import numpy as np, tensorflow as tf
+from tf_agents.trajectories import time_step as ts
+policy = tf.saved_model.load(sys.argv[1])
+observations = np.load(sys.argv[2])
+np.save(sys.argv[3], policy.action(ts.restart(observations, batch_size=len(observations))).action)
+assert "labkit" not in sys.modules
+"""
+    observations = np.random.default_rng(0).normal(size=(4, 28)).astype(np.float32)
+    np.save(tmp_path / "in.npy", observations)
+    arguments = [minitaur_run.path / "policy", tmp_path / "in.npy", tmp_path / "out.npy"]
+    subprocess.run([sys.executable, "-c", script, *map(str, arguments)], check=True, timeout=120)
+    actions = np.load(tmp_path / "out.npy")
+    again = tf.saved_model.load(str(minitaur_run.path / "policy"))
+    here = again.action(time_step.restart(observations, batch_size=4)).action
+    np.testing.assert_allclose(actions, here, atol=1e-6)
+    assert actions.shape == (4, 8)
+    assert np.abs(actions).max() <= 1
+
+
+class Target(gym.Env):
+    """Pays most for the action 0.5, in episodes of one step: SAC must find it."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self):
+        return np.zeros(1, np.float32)
+
+    def step(self, action):
+        return np.zeros(1, np.float32), -float((action[0] - 0.5) ** 2), True, {}
+
+
+def test_it_learns_in_a_users_own_environment(small_config, tmp_path):
+    config = small_config(
+        env_name="Target",
+        num_iterations=800,
+        initial_log_alpha=-6,
+        critic_learning_rate=3e-3,
+        actor_learning_rate=3e-3,
+        eval_interval=0,
+        num_eval_episodes=3,
+    )
+    run = labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Target)
+    returns = run.metrics().eval_return.dropna()
+    assert returns.iloc[0] < -0.1  # untrained: near 0
+    assert returns.iloc[-1] > -0.01  # within 0.1 of the best action
+
+
+def test_a_finished_run_goes_on_when_asked_for_more(small_config, tmp_path):
+    for total in (20, 30):
+        config = small_config(env_name="Target", num_iterations=total)
+        labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Target)
+    table = run_directory.read_metrics(tmp_path)
+    evaluated = table[table.eval_return.notna()]
+    assert evaluated.gradient_step.tolist() == [0, 10, 20, 30]
+    assert [len(row) for row in evaluated.eval_returns] == [1, 1, 2, 2]
+    logged = table[table.critic_loss.notna()]
+    assert logged.gradient_step.tolist() == list(range(5, 31, 5))
+    assert logged.env_step.tolist() == list(range(305, 331, 5))
+
+
+@pytest.mark.parametrize(("bootstrap", "discount"), [(True, 1.0), (False, 0.0)])
+def test_the_end_of_time_is_collected_as_the_configuration_says(
+    bootstrap, discount, small_config, monkeypatch
+):
+    """Of the environment that fills the table; the evaluated one ends as it is registered to."""
+    short = gym.spec("MinitaurBulletEnv-v0")
+    monkeypatch.setattr(short, "max_episode_steps", 3)
+    made = components.build(small_config(bootstrap_time_limits=bootstrap))
+    made.close()
+    for env, expected in ((made.collect_env, discount), (made.eval_env, 1.0)):
+        steps = [env.reset(), *(env.step(np.zeros(8, np.float32)) for _ in range(3))]
+        assert [float(step.discount) for step in steps[1:]] == [1.0, 1.0, expected]
+        assert [bool(step.is_last()) for step in steps] == [False, False, False, True]
+
+
+class Broken(Target):
+    """Its reward, squared, is more than a float32 can hold."""
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1e30, True, {}
+
+
+def test_an_infinite_loss_is_named(small_config, tmp_path):
+    config = small_config(env_name="Broken", eval_interval=0)
+    with pytest.raises(DivergedError, match=r"critic loss .* gradient step 1; last good"):
+        labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Broken)
+
+
+def test_the_policy_that_collects_is_the_newest(small_config, tmp_path):
+    """After the last iteration the collecting policy holds the last gradient step's weights."""
+    config = small_config(env_name="Target", num_iterations=3)
+    made = components.build(config, make_env=Target)
+    components.collect_initially(config, made)
+    done = local.Loop(config, run_directory.open_run(tmp_path, config), made)
+    done.execute(stop=StopRequest())
+    for ours, newest in zip(done.policy._layers, ActorPolicy(made.agent)._layers, strict=True):
+        np.testing.assert_array_equal(ours[0], newest[0])
+    assert made.env_steps == 303
+    made.close()
+    made.close()  # twice is harmless
+
+
+WITHOUT_REVERB = """
+import os, signal, sys
+sys.path[:0] = sys.argv[2:]
+import gym, numpy as np
+import labkit, conftest
+from labkit.training import components
+
+class Counter(gym.Env):
+    observation_space = gym.spaces.Box(-1e6, 1e6, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    steps = 0
+
+    def reset(self):
+        return np.array([self.steps], np.float32)
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 310:
+            os.kill(os.getpid(), signal.SIGINT)
+        return np.array([self.steps], np.float32), 0.0, self.steps % 50 == 0, {}
+
+config = labkit.SACConfig(**conftest.SMALL, env_name="Counter", replay="tf_uniform")
+run = labkit.open_run(sys.argv[1], config)
+labkit.train(config, run, make_env=Counter)
+made = components.build(config, Counter)
+labkit.train(config, run, made)
+assert made.replay.size() == 320, made.replay.size()
+rows = made.replay.sample(1000)
+assert (rows[:, -1] - rows[:, 0] == 1).all(), "a row joins two episodes"
+assert (rows[:, 3] == 0).any()
+assert "reverb" not in sys.modules
+try:
+    labkit.train(labkit.SACConfig(**conftest.SMALL, env_name="Counter"), make_env=Counter)
+except labkit.ParameterError as error:
+    print(error)
+"""
+
+
+def test_training_and_resuming_without_reverb(tmp_path):
+    """Where Reverb has no wheels, TF-Agents' own buffer takes its place."""
+    (tmp_path / "reverb").mkdir()
+    (tmp_path / "reverb" / "__init__.py").write_text("raise ImportError('no wheel here')\n")
+    folders = [str(tmp_path), str(Path(__file__).parents[1])]
+    command = [sys.executable, "-c", WITHOUT_REVERB, str(tmp_path / "run"), *folders]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "stopped at gradient step 10 of 20" in done.stdout
+    assert done.stdout.splitlines()[-1] == (
+        "replay = 'reverb' is refused: allowed is 'tf_uniform', for Reverb cannot be imported here "
+        "(no wheel here)"
+    )
+
+
+def test_sac_does_not_mask_a_window_across_episodes(small_config):
+    """Why `uniform.windows` drops them: the critic would learn from what never happened."""
+    env = make_environment("MinitaurBulletEnv-v0", seed=0)
+    agent = agents.create_agent(small_config(), env, tf.distribute.get_strategy())
+    zeros = tf.nest.map_structure(
+        lambda spec: np.zeros((2, 2, *spec.shape), spec.dtype.as_numpy_dtype),
+        agent.collect_data_spec,
+    )
+    types = np.array([[1, 1], [2, 0]], np.int32)  # MID → MID, LAST → FIRST
+    reward = np.array([[0, 0], [1000, 0]], np.float32)
+    windows = zeros._replace(step_type=types, next_step_type=types[:, ::-1], reward=reward)
+    windows = tf.nest.map_structure(tf.constant, windows)
+    assert agent.loss(windows).extra.critic_loss > 1e5

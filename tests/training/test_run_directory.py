@@ -1,0 +1,163 @@
+"""The run directory: opened once, never overwritten, read back as it was written."""
+
+import subprocess
+import sys
+
+import pytest
+
+from labkit.config import ParameterError, SACConfig
+from labkit.sac.evaluation import Evaluation
+from labkit.training import run_directory
+
+
+def test_numbers_count_up(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert [run_directory.locate("", SACConfig()).name for _ in range(3)] == [
+        "0001",
+        "0002",
+        "0003",
+    ]
+    (tmp_path / "runs" / "notes").mkdir()
+    (tmp_path / "runs" / "0041").mkdir()
+    assert str(run_directory.locate("", SACConfig())) == "runs/0042"
+
+
+def test_relative_and_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_directory.locate("a/b", SACConfig()).resolve() == tmp_path / "a" / "b"
+    assert run_directory.locate(str(tmp_path / "c"), SACConfig()) == tmp_path / "c"
+    assert run_directory.locate("a/b", SACConfig()), "a directory without config.json holds no run"
+
+
+@pytest.mark.parametrize("where", ["file/below", "file", "/proc/nothing/here", "nul\0"])
+def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch, where):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ParameterError, match=r"^run_dir = .* cannot be written"):
+        run_directory.locate(where, SACConfig())
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_run_of_another_configuration_is_never_overwritten(tmp_path):
+    run_directory.open_run(tmp_path, SACConfig(seed=4))
+    before = (tmp_path / "config.json").read_bytes()
+    with pytest.raises(ParameterError, match=r"seed is 4 there and 5 here; gamma is 0\.99 there"):
+        run_directory.locate(tmp_path, SACConfig(seed=5, gamma=0.9))
+    assert (tmp_path / "config.json").read_bytes() == before
+
+
+def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_refused(tmp_path):
+    config = SACConfig(num_eval_episodes=1, num_iterations=7)
+    run = run_directory.open_run(tmp_path, config)
+    run.log_evaluation(
+        Evaluation((1.0,), (9.0,), (0.0,)), env_step=5, gradient_step=5, wall_seconds=1
+    )
+    again = run_directory.open_run(
+        tmp_path, SACConfig(num_eval_episodes=1, num_iterations=7, strategy="cpu")
+    )
+    assert len(again.metrics()) == 1
+    run.log_evaluation(
+        Evaluation((1.0,), (9.0,), (0.0,)), env_step=7, gradient_step=7, wall_seconds=1
+    )
+    with pytest.raises(ParameterError, match="finished"):
+        run_directory.open_run(tmp_path, config)
+
+
+def test_a_finished_run_may_be_asked_for_more_and_not_for_less_than_it_took(tmp_path):
+    run = run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=7))
+    score = Evaluation((1.0,), (9.0,), (0.0,))
+    run.log_evaluation(score, env_step=7, gradient_step=7, wall_seconds=1)
+    more = run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=9))
+    assert (
+        run_directory.read_config(tmp_path)
+        == more.config
+        == SACConfig(num_eval_episodes=1, num_iterations=9)
+    )
+    (tmp_path / "checkpoints" / "000000008").mkdir(parents=True)
+    assert (
+        run_directory.open_run(
+            tmp_path, SACConfig(num_eval_episodes=1, num_iterations=8)
+        ).config.num_iterations
+        == 8
+    )
+    with pytest.raises(ParameterError, match="num_iterations = 6 is refused: allowed is 8 or more"):
+        run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=6))
+
+
+def test_resume_never_takes_another_directory(tmp_path):
+    first = run_directory.open_run(tmp_path / "a", SACConfig())
+    second = run_directory.open_run(tmp_path / "a", SACConfig(), resume="never")
+    third = run_directory.open_run(tmp_path / "a", SACConfig(seed=9), resume="never")
+    assert [r.path.name for r in (first, second, third)] == ["a", "a-2", "a-3"]
+    with pytest.raises(ParameterError, match=r"^resume = 'perhaps' is refused"):
+        run_directory.locate(tmp_path / "a", SACConfig(), resume="perhaps")
+
+
+def test_two_processes_on_one_run(tmp_path):
+    run_directory.open_run(tmp_path, SACConfig())
+    script = (
+        "import sys; from labkit import open_run, SACConfig;"
+        "opening.open_run(sys.argv[1], SACConfig())"
+    )
+    second = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert "another process is writing to this run" in second.stderr.splitlines()[-1]
+    run_directory.open_run(tmp_path, SACConfig())  # this process may: a cell is run twice
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", "{", r"config\.json is damaged"),
+        ("config.json", "[]", r"config\.json is damaged"),
+        (
+            "config.json",
+            '{"format": 99, "config": {}}',
+            "has format 99; this labkit reads format 1",
+        ),
+        ("config.json", '{"format": 1, "config": {"gamma": 7}}', "damaged: gamma = 7 is refused"),
+        ("config.json", '{"format": 1, "config": {"new": 7}}', "damaged: new is not a parameter"),
+        (
+            "metrics.csv",
+            "env_step,gradient_step\n",
+            r"metrics\.csv is damaged: it lacks the column",
+        ),
+        ("metrics.csv", "", r"metrics\.csv cannot be read"),
+        ("metrics.csv", None, r"metrics\.csv cannot be read"),
+    ],
+)
+def test_damaged_runs_are_named_and_left_alone(tmp_path, file, content, message):
+    run_directory.open_run(tmp_path, SACConfig())
+    if content is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_text(content)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    with pytest.raises(ParameterError, match=message) as caught:
+        run_directory.locate(tmp_path, SACConfig())
+    assert "\n" not in str(caught.value)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_metrics_come_back_as_written(tmp_path):
+    run = run_directory.Run.create(tmp_path, SACConfig())
+    run.log(env_step=5, gradient_step=2, critic_loss=0.25)
+    evaluation = Evaluation((1.5, -2.0), (10.0, 1000.0), (0.5, float("nan")))
+    run.log_evaluation(evaluation, env_step=6, gradient_step=3, wall_seconds=1.23456)
+    table = run.metrics()
+    assert table.critic_loss[0] == 0.25
+    assert table.eval_returns[0] == ()
+    assert table.eval_return[1] == -0.25
+    assert table.eval_returns[1] == (1.5, -2.0)
+    assert table.eval_distances[1][0] == 0.5
+    assert table.wall_seconds[1] == 1.235
+    with pytest.raises(ValueError, match="no column"):
+        run.log(reward=1)
+
+
+def test_start_run_takes_what_is_its_own(tmp_path):
+    namespace = {"seed": 3.0, "run_dir": str(tmp_path / "x"), "__name__": "?", "anything": object()}
+    run = run_directory.start_run(namespace)
+    assert run.config == SACConfig(seed=3)
+    assert (run.path / "config.json").exists()
