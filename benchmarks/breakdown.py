@@ -112,7 +112,7 @@ def main(options) -> dict:
     """Both columns, and the iterations per second with the probes on."""
     config = configure(options.warmup, options.iterations, options.initial)
     parts = labkit_parts.build(config)
-    labkit_parts.collect_initially(config, parts)
+    labkit_parts.warm_up(config, parts)
     with labkit.quiet():
         one_by_one = alone(parts, config)
     probes = Probes()

@@ -22,7 +22,7 @@ import labkit
 from benchmarks.throughput import machine
 from labkit.distributed import ray_cluster
 from labkit.environments.make import make_environment
-from labkit.errors import PATIENCE_SECONDS
+from labkit.errors import START_SECONDS
 from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
 from labkit.replay.ports import free_port
 from labkit.replay.transitions import layout_of
@@ -45,7 +45,7 @@ def play(number: int, seconds: float, gate: Any, rates: Any) -> None:
     policy = actor_policy(config, env, number, config.greedy_share)
     collector = Collector(env, policy, lambda *row: None, policy.new_episode, config.n_step)
     collector.run(200)
-    gate.wait(PATIENCE_SECONDS)
+    gate.wait(START_SECONDS)
     begin, steps = time.monotonic(), 0
     while (spent := time.monotonic() - begin) < seconds:
         collector.run(50)
@@ -63,7 +63,7 @@ def alone(count: int, seconds: float) -> float:
     ]
     for player in players:
         player.start()
-    return sum(rates.get(timeout=PATIENCE_SECONDS + seconds) for _ in players)
+    return sum(rates.get(timeout=START_SECONDS + seconds) for _ in players)
 
 
 def measure(collectors: int, seconds: float) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def measure(collectors: int, seconds: float) -> dict[str, Any]:
 
     from labkit.distributed.parameter_server import ParameterServer
     from labkit.distributed.replay_actor import Replay
-    from labkit.distributed.supervisor import Crew
+    from labkit.distributed.supervisor import ActorSupervisor
     from labkit.distributed.workers import RolloutWorker
 
     config = labkit.SACConfig()
@@ -80,15 +80,15 @@ def measure(collectors: int, seconds: float) -> dict[str, Any]:
     agent = create_agent(config, env, make_strategy("cpu", config.batch_size))
     weights = flat_weights(agent).numpy()
     with tempfile.TemporaryDirectory() as name, ray_cluster.connection(None, collectors):
-        crew, folder, port = Crew(), Path(name), free_port()
+        crew, folder, port = ActorSupervisor(), Path(name), free_port()
         server = f"{ray.util.get_node_ip_address()}:{port}"
-        crew.hire("replay", Replay, config, layout_of(env), folder, port, False, num_cpus=0)
-        parameters = crew.hire(
+        crew.start_actor("replay", Replay, config, layout_of(env), folder, port, False, num_cpus=0)
+        parameters = crew.start_actor(
             "parameter server", ParameterServer, folder / "p.npz", work="", num_cpus=0
         )
         for number in range(collectors):
             arguments = (number, config, None, folder, server, crew.names, 0, collectors)
-            crew.hire(f"rollout worker {number}", RolloutWorker, *arguments, num_cpus=1)
+            crew.start_actor(f"rollout worker {number}", RolloutWorker, *arguments, num_cpus=1)
         version = 0
 
         def look_until(done) -> None:
@@ -105,7 +105,7 @@ def measure(collectors: int, seconds: float) -> dict[str, Any]:
         look_until(lambda: crew.parts["replay"].heard_at - begin >= seconds)
         spent = crew.parts["replay"].heard_at - begin
         last = {name: part.status for name, part in crew.parts.items()}
-        crew.dismiss()
+        crew.stop_actors()
     steps = last["replay"]["inserts"] - first["replay"]["inserts"]
     cpu = dict.fromkeys((WORKERS, *PARTS), 0.0)
     for name, then in first.items():

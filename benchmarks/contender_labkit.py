@@ -72,7 +72,7 @@ def main(options) -> dict[str, float]:
     """Times the loop."""
     config = configure(options.warmup, options.iterations, options.initial, options.layer_norm)
     parts = labkit_parts.build(config)
-    labkit_parts.collect_initially(config, parts)
+    labkit_parts.warm_up(config, parts)
     try:
         return time_training(parts, options.warmup, options.iterations)
     finally:

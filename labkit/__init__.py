@@ -9,8 +9,8 @@ run.metrics()                                        # a pandas table
 from typing import TYPE_CHECKING, Any
 
 from labkit import runtime
-from labkit.config import ParameterError, SACConfig
-from labkit.errors import RunError
+from labkit.config import SACConfig
+from labkit.errors import ParameterError, RunError
 from labkit.runtime import quiet
 
 if TYPE_CHECKING:

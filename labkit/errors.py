@@ -1,32 +1,41 @@
-"""What ends a run that labkit can name; each message is one line that says what is safe.
-
-A value that is refused before any work is `config.ParameterError`.
-"""
+"""The errors that labkit names: one line each, which says what is wrong and what is safe."""
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-PATIENCE_SECONDS = 180  # for a process that is being started, on a busy machine
+START_SECONDS = 180  # for a process that is being started, on a busy machine
+Result = TypeVar("Result")
 
 
-class RunError(RuntimeError):
-    """Ends a run; a notebook shows its line in place of a traceback through our frames."""
+class _OneLineError(Exception):
+    """A notebook shows the message in place of a traceback: our stack frames would hide it."""
 
     def _render_traceback_(self) -> list[str]:
+        # IPython calls this in place of printing a traceback.
         return [f"{type(self).__name__}: {self}"]
 
 
+class ParameterError(_OneLineError, ValueError):
+    """A value that labkit rejects before any work; names parameter, value and range."""
+
+
+class RunError(_OneLineError, RuntimeError):
+    """Ends a run."""
+
+
 class StalledError(RunError):
-    """A wait was given up after its time limit."""
+    """A wait reached its time limit."""
 
 
 class ServerGoneError(StalledError):
     """A replay server no longer answers."""
 
 
-class PartLostError(RunError):
-    """A part of a run in another process died more often than it is replaced."""
+class ActorLostError(RunError):
+    """A Ray actor failed more often than it is restarted."""
 
 
 class DivergedError(RunError):
@@ -34,7 +43,7 @@ class DivergedError(RunError):
 
 
 class BrokenEnvironmentError(RunError):
-    """An environment gave an observation or a reward that is infinite or not a number."""
+    """An environment returned an observation or a reward that is infinite or not a number."""
 
 
 class StorageError(RunError):
@@ -56,3 +65,27 @@ def storage(path: Path) -> Iterator[None]:
         if not type(error).__module__.startswith("tensorflow"):
             raise
         raise StorageError(f"{path} cannot be written ({str(error).splitlines()[0]})") from None
+
+
+def poll(
+    attempt: Callable[[], Result],
+    retry_on: type[Exception],
+    seconds: float = START_SECONDS,
+    pause: float = 0.2,
+) -> Result:
+    """Calls `attempt` until it no longer raises `retry_on`, and returns its result.
+
+    Args:
+        attempt: called at once, then after each pause.
+        retry_on: the error that means "not yet".
+        seconds: time limit; the next error after it is raised.
+        pause: seconds between two calls.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return attempt()
+        except retry_on:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(pause)

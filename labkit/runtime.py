@@ -11,7 +11,7 @@ import sys
 import tempfile
 import warnings
 
-from labkit.config import ParameterError
+from labkit.errors import ParameterError
 
 
 def prepare() -> None:

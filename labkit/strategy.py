@@ -7,7 +7,8 @@ import contextlib
 import json
 import os
 
-from labkit.config import ParameterError
+from labkit.errors import ParameterError
+from labkit.parameters import invalid
 
 
 def make_strategy(name: str, batch_size: int):
@@ -37,10 +38,8 @@ def make_strategy(name: str, batch_size: int):
         return _shared(multi_worker(), name, batch_size)
     kind, _, count = name.partition(":")
     if kind in ("gpu", "mirrored") and not count and not gpus:
-        raise ParameterError(
-            f"strategy = {name!r} is refused: no GPU is visible to TensorFlow; "
-            "allowed here is 'auto', 'cpu' or 'mirrored:N' (N logical CPU devices)"
-        )
+        allowed = "'auto', 'cpu' or 'mirrored:N' (N logical CPU devices) on a host without a GPU"
+        raise invalid("strategy", name, allowed)
     if kind == "cpu" or (kind == "auto" and not gpus):
         return tf.distribute.OneDeviceStrategy("/cpu:0")
     if kind == "gpu" or (kind == "auto" and len(gpus) == 1):
@@ -52,10 +51,8 @@ def make_strategy(name: str, batch_size: int):
 
 def _check_share(name: str, batch_size: int, replicas: int) -> None:
     if batch_size % replicas:
-        raise ParameterError(
-            f"batch_size = {batch_size} is refused: strategy = {name!r} shares the batch among "
-            f"{replicas} replicas; allowed is a multiple of {replicas}"
-        )
+        allowed = f"a multiple of {replicas}, the number of replicas of `strategy` = {name!r}"
+        raise invalid("batch_size", batch_size, allowed)
 
 
 def _shared(strategy, name: str, batch_size: int):
@@ -68,9 +65,8 @@ def _mirrored_devices(name: str, replicas: int, gpus: list) -> list[str]:
 
     if gpus:
         if replicas > len(gpus):
-            raise ParameterError(
-                f"strategy = {name!r} is refused: {len(gpus)} GPUs are visible to TensorFlow"
-            )
+            allowed = f"at most 'mirrored:{len(gpus)}', one replica for each visible GPU"
+            raise invalid("strategy", name, allowed)
         return [f"/gpu:{i}" for i in range(replicas)]
     cpu = tf.config.list_physical_devices("CPU")[0]
     try:
@@ -80,10 +76,11 @@ def _mirrored_devices(name: str, replicas: int, gpus: list) -> list[str]:
         # Not even fewer than there are: one process can exchange among one number of devices only.
         there = len(tf.config.list_logical_devices("CPU"))
         if there != replicas:
-            raise ParameterError(
-                f"strategy = {name!r} is refused: TensorFlow has already started with logical CPU "
-                f"devices: {there}; restart the kernel and make the strategy first"
-            ) from None
+            allowed = (
+                f"'mirrored:{there}' in this process, where TensorFlow has already started; for "
+                "another number restart the kernel and make the strategy first"
+            )
+            raise invalid("strategy", name, allowed) from None
     return [f"/cpu:{i}" for i in range(replicas)]
 
 
@@ -98,10 +95,11 @@ def tpu():
     local = bool(tf.config.list_physical_devices("TPU"))
     # Without either, the resolver would ask a cloud's metadata server, and wait for it.
     if not local and not os.environ.get("TPU_NAME"):
-        raise ParameterError(
-            "strategy = 'tpu' is refused: no TPU is visible to TensorFlow and TPU_NAME is not "
-            "set; allowed here is 'auto', 'cpu', 'gpu' or 'mirrored:N'"
+        allowed = (
+            "'auto', 'cpu', 'gpu' or 'mirrored:N' on a host where TensorFlow sees no TPU and "
+            "TPU_NAME is not set"
         )
+        raise invalid("strategy", "tpu", allowed)
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local" if local else None)
         if not local:
@@ -109,9 +107,8 @@ def tpu():
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ParameterError(
-            f"strategy = 'tpu' is refused: the TPU does not answer ({reason})"
-        ) from None
+        allowed = f"'auto', 'cpu', 'gpu' or 'mirrored:N': the TPU does not answer ({reason})"
+        raise invalid("strategy", "tpu", allowed) from None
     return tf.distribute.TPUStrategy(resolver)
 
 

@@ -17,7 +17,8 @@ import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads
 from labkit.analysis import compare
 from labkit.cli import sweep
 from labkit.cli.sweep import plan
-from labkit.config import ParameterError, SACConfig
+from labkit.config import SACConfig
+from labkit.errors import ParameterError
 from labkit.plotting.video import film_strip
 from labkit.training import run_directory
 from labkit.training.run_directory import copy_records, read_metrics

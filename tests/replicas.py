@@ -189,7 +189,7 @@ def train(out: Path) -> None:
 
     config = labkit.SACConfig(**{**SMALL, "strategy": "mirrored:2", "num_iterations": 40})
     made = components.build(config)
-    components.collect_initially(config, made)
+    components.warm_up(config, made)
     labkit.train(config, run_directory.open_run(out, config), made)
     tf.train.Checkpoint(agent=made.agent).write(str(out / "tensorflow"))
     found = {f"{i:04d}": v.numpy() for i, v in enumerate(agent.state_variables(made.agent))}

@@ -5,7 +5,8 @@ import json
 import attrs
 import pytest
 
-from labkit.config import ParameterError, SACConfig
+from labkit.config import SACConfig
+from labkit.errors import ParameterError
 from labkit.training import run_directory
 
 INTEGERS = [

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from labkit.config import ParameterError, SACConfig
+from labkit.config import SACConfig
 from labkit.environments.make import make_environment
+from labkit.errors import ParameterError
 from labkit.replay.transitions import Layout
 from labkit.sac import agent as agents
 from labkit.sac.update import make_update
@@ -226,7 +227,7 @@ def gpus(monkeypatch):
 def test_a_batch_that_does_not_divide_names_both(gpus):
     gpus(0)
     message = refusal("mirrored:3")
-    assert "batch_size = 256 is refused" in message
+    assert "`batch_size` must be .*, got 256" in message
     assert "'mirrored:3'" in message
     gpus(3)
     assert "3 replicas" in refusal("auto")

@@ -16,7 +16,9 @@ import numpy as np
 import pandas as pd
 
 from labkit.analysis import statistics
-from labkit.config import FREE_TO_CHANGE, ParameterError, SACConfig
+from labkit.config import FREE_TO_CHANGE, SACConfig
+from labkit.errors import ParameterError
+from labkit.parameters import invalid
 from labkit.training.run_directory import read_config, read_metrics
 
 # What tells runs of one setting apart, or does not change what is learned.
@@ -134,7 +136,7 @@ def find(folders: str | os.PathLike | Iterable[str | os.PathLike]) -> tuple[list
     paths: set[Path] = set()
     for folder in map(Path, listed):
         if not folder.is_dir():
-            raise ParameterError(f"run folder {str(folder)!r} is refused: it is not there")
+            raise invalid("runs", str(folder), "an existing folder")
         paths.update(file.parent for file in folder.rglob("config.json"))
     found, damaged = [], []
     for path in sorted(paths):
@@ -145,7 +147,7 @@ def find(folders: str | os.PathLike | Iterable[str | os.PathLike]) -> tuple[list
     if not found:
         where = ", ".join(repr(str(folder)) for folder in listed)
         why = f" ({damaged[0]})" if damaged else ""
-        raise ParameterError(f"run folder {where} is refused: there is no run in it{why}")
+        raise ParameterError(f"`runs` must be a folder with at least one run, got {where}{why}")
     return found, damaged
 
 
@@ -157,7 +159,8 @@ def common_budget(found: Sequence[Finding]) -> int:
     """
     shared = set.intersection(*(set(run.evaluations.gradient_step) for run in found))
     if not shared - {0}:
-        raise ParameterError("budget = None is refused: no number of gradient steps is in all runs")
+        allowed = "a number of gradient steps: there is none after which all runs were evaluated"
+        raise invalid("budget", None, allowed)
     return int(max(shared))
 
 

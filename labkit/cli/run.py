@@ -20,8 +20,10 @@ import papermill
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
-from labkit.config import ParameterError, SACConfig, nearest, whole
+from labkit.config import SACConfig
 from labkit.environments.make import check_name
+from labkit.errors import ParameterError
+from labkit.parameters import check_int, did_you_mean
 from labkit.training import progress, run_directory, signals
 
 
@@ -62,14 +64,14 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACCon
     for name in texts:
         if name not in known:
             raise ParameterError(
-                f"{name} is not a parameter of {notebook.name}{nearest(name, known)}"
+                f"{name} is not a parameter of {notebook.name}{did_you_mean(name, known)}"
             )
     fields = [field.name for field in attrs.fields(SACConfig)]
     ours = {name: text for name, text in texts.items() if name in fields}
     config = SACConfig.parse(ours)
     check_name(config.env_name)
     if "num_collectors" in texts:
-        whole("num_collectors", texts["num_collectors"], 0, 64, "rollout workers")
+        check_int("num_collectors", texts["num_collectors"], 0, 64, "rollout workers")
     return {**texts, **{name: getattr(config, name) for name in ours}}, config
 
 

@@ -22,7 +22,9 @@ from tqdm import tqdm
 
 from labkit.analysis import compare
 from labkit.cli.run import bar_options, check, execute
-from labkit.config import ParameterError, SACConfig, refuse
+from labkit.config import SACConfig
+from labkit.errors import ParameterError
+from labkit.parameters import invalid
 from labkit.training import run_directory
 from labkit.training.signals import StopRequest, stop_request
 
@@ -75,10 +77,10 @@ def plan(
         ParameterError: a parameter or a seed is refused, or a directory holds another run.
     """
     if not seeds or len(set(seeds)) < len(seeds):
-        raise refuse("seeds", " ".join(seeds), "one or more different seeds, such as '0 1 2'")
+        raise invalid("seeds", " ".join(seeds), "one or more different seeds, such as '0 1 2'")
     taken = {"seed", "run_dir", "resume"} & set(texts)
     if taken:
-        raise ParameterError(f"{min(taken)} is refused as a parameter: a sweep chooses it")
+        raise ParameterError(f"`{min(taken)}` is not a parameter of a sweep, which sets it itself")
     # num_iterations is not part of it: more of them go on in the same directory.
     names = [name for name in texts if name not in compare.NOT_A_SETTING]
     words = "_".join(f"{name}-{texts[name]}" for name in names) or "defaults"
@@ -231,7 +233,7 @@ def main(notebook: Path, seeds: str, into: Path, workers: int, pairs) -> None:
     """Runs NOTEBOOK once a seed; then compares all that lies in INTO with notebook 05."""
     try:
         if workers < 1:
-            raise refuse("workers", workers, "1 or more")
+            raise invalid("workers", workers, "1 or more")
         jobs = plan(notebook, seeds.replace(",", " ").split(), dict(pairs), into)
     except ParameterError as error:
         click.echo(f"ParameterError: {error}", err=True)

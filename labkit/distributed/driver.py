@@ -14,17 +14,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from labkit.config import SACConfig, refuse, whole
+from labkit.config import SACConfig
 from labkit.distributed import ray_cluster
 from labkit.environments import watchdog
 from labkit.environments.make import check_specs, make_environment
-from labkit.errors import PATIENCE_SECONDS
+from labkit.errors import START_SECONDS
+from labkit.parameters import check_int, invalid
 from labkit.replay import ports
 from labkit.replay.ports import free_port
 from labkit.replay.transitions import layout_of
 from labkit.strategy import gpus
 from labkit.training import checkpoint, run_directory
-from labkit.training.learner import last_good_named
+from labkit.training.learner import name_last_checkpoint
 from labkit.training.progress import Phases
 from labkit.training.signals import StopRequest, stop_request
 
@@ -42,9 +43,9 @@ def train_on_ray(
     """Trains SAC as configured, collecting, learning and testing in processes of their own.
 
     A rate limiter in the replay table keeps the ratio of gradient steps to env steps that the
-    configuration asks for. Parts that die are replaced; what that cost is said and written to
-    `ray.json`. A run directory that holds a checkpoint of this executor is gone on with. Ctrl-C,
-    the kernel's stop button and SIGTERM end the run within ten seconds, with a checkpoint if one
+    configuration asks for. Actors that fail are restarted; each failure and its cost are printed and
+    written to `ray.json`. A run directory that holds a checkpoint of this executor is resumed.
+    Ctrl-C, the kernel's stop button and SIGTERM end the run within ten seconds, with a checkpoint if one
     can be written in that time.
 
     Args:
@@ -59,13 +60,13 @@ def train_on_ray(
         The run; `run.metrics()` is the table of everything measured.
 
     Raises:
-        RunError: as `labkit.train`, and `PartLostError` for a part that dies again and again.
+        RunError: as `labkit.train`, and `ActorLostError` for a part that dies again and again.
         ParameterError: a value is refused, before any work.
     """
-    num_collectors = whole("num_collectors", num_collectors, 1, 10_000, "rollout workers")
+    num_collectors = check_int("num_collectors", num_collectors, 1, 10_000, "rollout workers")
     ray_cluster.check_installed()
     if config.replay != "reverb":
-        raise refuse("replay", config.replay, "'reverb' on Ray: other processes write to it")
+        raise invalid("replay", config.replay, "'reverb' on Ray: other processes write to it")
     run = run or run_directory.open_run("", config)
     env = make_environment(make_env or config.env_name, seed=config.seed)
     check_specs(env)
@@ -74,7 +75,7 @@ def train_on_ray(
     begin = time.monotonic()
     with stop_request() as stop, ray_cluster.connection(address, cpus=num_collectors + 1):
         driver = Driver(config, run, num_collectors, make_env, layout)
-        with last_good_named(run.path / "checkpoints"), driver:
+        with name_last_checkpoint(run.path / "checkpoints"), driver:
             driver.watch(stop)
     driver.report(stop, time.monotonic() - begin)
     return run
@@ -89,14 +90,14 @@ class Driver:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        from labkit.distributed.learner_actor import RemoteLearner
+        from labkit.distributed.learner_actor import LearnerActor
         from labkit.distributed.parameter_server import ParameterServer
-        from labkit.distributed.replay_actor import Replay
-        from labkit.distributed.supervisor import Crew
-        from labkit.distributed.workers import RolloutWorker, Tester
+        from labkit.distributed.replay_actor import ReplayActor
+        from labkit.distributed.supervisor import ActorSupervisor
+        from labkit.distributed.workers import Evaluator, RolloutWorker
 
         # An environment that hangs is the watchdog's business first.
-        crew = Crew(PATIENCE_SECONDS + config.environment_timeout)
+        crew = ActorSupervisor(START_SECONDS + config.environment_timeout)
         self.config, self.run, self.crew = config, run, crew
         self.faults: list[dict[str, Any]] = []
         self.outcome: dict[str, Any] | None = None
@@ -111,18 +112,18 @@ class Driver:
         anywhere: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
         port = free_port()
         server = f"{ray.util.get_node_ip_address()}:{port}"
-        hire, names = self.crew.hire, self.crew.names
-        hire("replay", Replay, config, layout, self.folder, port, **here)
+        hire, names = self.crew.start_actor, self.crew.names
+        hire("replay", ReplayActor, config, layout, self.folder, port, **here)
         hire("parameter server", ParameterServer, path / "parameters.npz", work="", **here)
         common = (config, make_env, path)
         here["num_gpus"] = gpus(config.strategy)
-        hire("learner", RemoteLearner, *common, server, names, work="train", **here)
+        hire("learner", LearnerActor, *common, server, names, work="train", **here)
         for number in range(collectors):
             share = (config.initial_collect_steps, collectors)
             name = f"rollout worker {number}"
             worker = (number, *common, server, names, *share)
             hire(name, RolloutWorker, *worker, spare=True, **anywhere)
-        hire("tester", Tester, *common, names, **anywhere)
+        hire("evaluator", Evaluator, *common, names, **anywhere)
 
     def __enter__(self) -> "Driver":
         return self
@@ -130,7 +131,7 @@ class Driver:
     def __exit__(self, *error: object) -> None:
         self.totals = self._totals()
         with contextlib.suppress(Exception):  # a cluster that is gone has ended them
-            self.crew.dismiss()
+            self.crew.stop_actors()
 
     def watch(self, stop: StopRequest) -> None:
         """Returns when the learner is done, or a little after it was asked to stop."""
@@ -150,7 +151,7 @@ class Driver:
     def _show(self, bar: Phases) -> None:
         config = self.config
         learner, replay, tester = (
-            self.crew.parts[name].status for name in ("learner", "replay", "tester")
+            self.crew.parts[name].status for name in ("learner", "replay", "evaluator")
         )
         inserts = replay.get("inserts", 0)
         match learner.get("phase"):
@@ -179,7 +180,7 @@ class Driver:
             ray.kill(learner.handle, no_restart=False)
         fault = {"part": name, "seconds": round(restart.seconds, 1), **lost}
         self.faults.append(fault)
-        why = watchdog.last_words(self.run.path)
+        why = watchdog.read_kill_note(self.run.path)
         print(f"{name} died and was replaced{f' ({why})' if why else ''}: {describe(fault)}")
 
     def _totals(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ AGAIN_SECONDS = 30.0  # without an answer
 MOST = 20  # that wait for the tester; beyond, the oldest is forgotten
 
 
-class Examination(NamedTuple):
+class EvaluationRequest(NamedTuple):
     """Weights that are to be evaluated."""
 
     version: int  # gradient steps that made them
@@ -38,40 +38,40 @@ class Queue:
     """What waits for the tester, oldest first; the parameter server holds it."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Examination] = deque(maxlen=MOST)
+        self._waiting: deque[EvaluationRequest] = deque(maxlen=MOST)
 
-    def add(self, one: Examination) -> None:
+    def add(self, one: EvaluationRequest) -> None:
         """Adds one that is not there yet; those of a learner's earlier lives go."""
         self._waiting = deque((old for old in self._waiting if old.life == one.life), maxlen=MOST)
         if one.key not in {old.key for old in self._waiting}:
             self._waiting.append(one)
 
-    def next(self, done: tuple[int, bool, str] | None) -> Examination | None:
+    def next(self, done: tuple[int, bool, str] | None) -> EvaluationRequest | None:
         """The oldest, after the tester's last one was taken out; None for none."""
         if self._waiting and self._waiting[0].key == done:
             self._waiting.popleft()
         return self._waiting[0] if self._waiting else None
 
 
-class Examiner:
+class EvaluationRequester:
     """The learner's side.
 
     Args:
-        send: hands an `Examination` to the parameter server.
+        send: hands an `EvaluationRequest` to the parameter server.
         evaluated: `(version, last)` of those that the run's metrics hold already.
     """
 
     def __init__(
-        self, send: Callable[[Examination], Any], evaluated: set[tuple[int, bool]]
+        self, send: Callable[[EvaluationRequest], Any], evaluated: set[tuple[int, bool]]
     ) -> None:
         self.evaluated = evaluated
         self._send, self._life = send, uuid.uuid4().hex
-        self._asked: dict[tuple[int, bool, str], tuple[float, Examination]] = {}
+        self._asked: dict[tuple[int, bool, str], tuple[float, EvaluationRequest]] = {}
         self._arrived: list[tuple[tuple[int, bool, str], int, Evaluation]] = []
 
     def ask(self, version: int, env_step: int, weights: np.ndarray, last: bool = False) -> None:
         """Asks for an evaluation of these weights."""
-        one = Examination(version, env_step, weights, last, self._life)
+        one = EvaluationRequest(version, env_step, weights, last, self._life)
         self._asked[one.key] = (time.monotonic(), one)
         self._send(one)
 

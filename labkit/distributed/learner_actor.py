@@ -10,23 +10,23 @@ import ray
 
 from labkit import runtime
 from labkit.config import SACConfig
-from labkit.distributed.evaluation_queue import Examination, Examiner
-from labkit.distributed.parameter_server import colleague, status
-from labkit.distributed.replay_actor import RemoteReplay, limits
+from labkit.distributed.evaluation_queue import EvaluationRequest, EvaluationRequester
+from labkit.distributed.parameter_server import status, wait_for_actor
+from labkit.distributed.replay_actor import ReplayClient, limits
 from labkit.environments.make import make_environment
-from labkit.errors import PATIENCE_SECONDS, StalledError
+from labkit.errors import START_SECONDS, StalledError
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS
 from labkit.sac.agent import create_agent
 from labkit.sac.evaluation import Evaluation
 from labkit.strategy import make_strategy
 from labkit.training import checkpoint, run_directory
-from labkit.training.components import Parts
+from labkit.training.components import TrainingComponents
 from labkit.training.learner import Learner
 
 PUSH_STEPS = 10  # gradient steps after which newer weights go out, at the latest
 
 
-class RemoteLearner:
+class LearnerActor:
     """Takes gradient steps as fast as the rate limiter lets it, and pushes weights.
 
     Args:
@@ -48,7 +48,7 @@ class RemoteLearner:
         self._config, self._source = config, make_env or config.env_name
         self._run_path, self._address, self._names = run_path, address, names
         self._stop = threading.Event()
-        self._examiner = Examiner(self._send, set())
+        self._examiner = EvaluationRequester(self._send, set())
         self._learner: Learner | None = None
         self._phase, self._last_return, self._began = "getting ready", "not yet", 0
         self._pushed: Any = None
@@ -59,9 +59,9 @@ class RemoteLearner:
         Raises:
             RunError: one of `errors`.
         """
-        patience = PATIENCE_SECONDS + int(self._config.environment_timeout)
-        self._replay = RemoteReplay(self._names, self._address, patience + SAMPLE_TIMEOUT_SECONDS)
-        self._parameters = colleague(self._names, "parameter server")
+        patience = START_SECONDS + int(self._config.environment_timeout)
+        self._replay = ReplayClient(self._names, self._address, patience + SAMPLE_TIMEOUT_SECONDS)
+        self._parameters = wait_for_actor(self._names, "parameter server")
         learner = self._learner = self._prepare()
         total = self._config.num_iterations
         self._push(test=self._owes_evaluation(learner.step))
@@ -92,7 +92,7 @@ class RemoteLearner:
         strategy = make_strategy(config.strategy, config.batch_size)
         env = make_environment(self._source, seed=config.seed)  # for its shapes
         agent = create_agent(config, env, strategy)
-        parts = Parts(
+        parts = TrainingComponents(
             strategy=strategy,
             collect_env=env,
             eval_env=env,
@@ -134,7 +134,7 @@ class RemoteLearner:
         config = self._config
         count = min(learner.until_due(), PUSH_STEPS - learner.step % PUSH_STEPS)
         losses, _ = learner.gradient_steps(count)
-        learner.took(count, losses, self._replay.counters().inserts, self._collect_return())
+        learner.record_steps(count, losses, self._replay.counters().inserts, self._collect_return())
         test = learner.due(config.eval_interval) and learner.step < config.num_iterations
         if learner.due(PUSH_STEPS) or test:
             self._push(test)
@@ -152,7 +152,7 @@ class RemoteLearner:
         if test:
             self._examiner.ask(*newest, last)
 
-    def _send(self, one: Examination) -> None:
+    def _send(self, one: EvaluationRequest) -> None:
         self._parameters.test.remote(one)
 
     def _collect_return(self) -> float:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import ray
 
-from labkit.distributed.evaluation_queue import Examination, Queue
-from labkit.errors import PATIENCE_SECONDS, StalledError
+from labkit.distributed.evaluation_queue import EvaluationRequest, Queue
+from labkit.errors import START_SECONDS, StalledError
 
 NAMESPACE = "labkit"  # of the actors' names
 SAVE_SECONDS = 30  # between two files of the parameter server
@@ -26,7 +26,7 @@ def status() -> dict[str, Any]:
     return {"process": (node, os.getpid()), "cpu_seconds": time.process_time()}
 
 
-def colleague(names: str, name: str) -> Any:
+def wait_for_actor(names: str, name: str) -> Any:
     """The handle of another part of the same run, which need not have been started yet.
 
     Args:
@@ -38,8 +38,8 @@ def colleague(names: str, name: str) -> Any:
         try:
             return ray.get_actor(names + name, namespace=NAMESPACE)
         except ValueError:
-            if time.monotonic() - begin > PATIENCE_SECONDS:
-                raise StalledError(f"there was no {name} for {PATIENCE_SECONDS} s") from None
+            if time.monotonic() - begin > START_SECONDS:
+                raise StalledError(f"there was no {name} for {START_SECONDS} s") from None
             time.sleep(0.1)
 
 
@@ -90,11 +90,11 @@ class ParameterServer:
             self._gaps.append(max(0, self._newest[1] - env_step))
         return None if known == self._newest[0] else self._newest
 
-    def test(self, one: Examination) -> None:
+    def test(self, one: EvaluationRequest) -> None:
         """Has the tester evaluate these weights, after those that wait already."""
         self._to_test.add(one._replace(weights=np.array(one.weights)))
 
-    def to_test(self, done: tuple[int, bool, str] | None) -> Examination | None:
+    def to_test(self, done: tuple[int, bool, str] | None) -> EvaluationRequest | None:
         """What the tester is to evaluate next, `done` being its last; None for none."""
         return self._to_test.next(done)
 

@@ -17,9 +17,9 @@ import threading
 import time
 from collections.abc import Iterator
 
-from labkit.config import ParameterError, refuse
 from labkit.distributed.process_reaper import reaper
-from labkit.errors import PATIENCE_SECONDS, StalledError
+from labkit.errors import START_SECONDS, ParameterError, StalledError
+from labkit.parameters import invalid
 from labkit.replay.ports import free_port
 from labkit.runtime import quiet
 
@@ -115,7 +115,7 @@ def patience() -> Iterator[None]:
             try:
                 return get_node(*arguments)
             except RuntimeError:
-                if time.monotonic() - begin > PATIENCE_SECONDS:
+                if time.monotonic() - begin > START_SECONDS:
                     raise
                 time.sleep(0.5)
 
@@ -140,8 +140,8 @@ OBJECT_STORE_BYTES = 200_000_000  # weights of some 0.3 MB pass through it
 # And it gives up on those that a busy machine is slow to start.
 SYSTEM = {
     "worker_niceness": 0,
-    "worker_register_timeout_seconds": PATIENCE_SECONDS,
-    "agent_register_timeout_ms": 1000 * PATIENCE_SECONDS,
+    "worker_register_timeout_seconds": START_SECONDS,
+    "agent_register_timeout_ms": 1000 * START_SECONDS,
 }
 CONNECT_SECONDS = 10
 
@@ -238,10 +238,10 @@ def _connect(address: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
         except (OSError, ValueError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise refuse("address", address, f"{allowed} ({reason})") from None
+            raise invalid("address", address, f"{allowed} ({reason})") from None
     forget_token()
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise refuse("address", address, f"{allowed}, with its token ({reason})") from None
+        raise invalid("address", address, f"{allowed}, with its token ({reason})") from None

@@ -12,8 +12,8 @@ import tensorflow as tf
 from ray.exceptions import RayTaskError
 
 from labkit.config import SACConfig
-from labkit.distributed.parameter_server import colleague, status
-from labkit.errors import PATIENCE_SECONDS, StalledError, storage
+from labkit.distributed.parameter_server import status, wait_for_actor
+from labkit.errors import START_SECONDS, StalledError, storage
 from labkit.replay import rate_limiter
 from labkit.replay.reverb_replay import ReverbReplay, counters, open_dataset
 from labkit.replay.transitions import Layout
@@ -31,7 +31,7 @@ def limits(config: SACConfig) -> tuple[float, int, float]:
     return per_insert, first, config.batch_size * max(100, 4 * config.steps_per_call)
 
 
-class Replay:
+class ReplayActor:
     """Hosts the Reverb server; started anew, it begins with the snapshot of the last checkpoint.
 
     Args:
@@ -81,7 +81,7 @@ class Replay:
         Raises:
             StorageError: it could not be written.
         """
-        self._ready.wait(PATIENCE_SECONDS)
+        self._ready.wait(START_SECONDS)
         if life != self._life:
             return False
         with storage(Path(target)):
@@ -90,14 +90,14 @@ class Replay:
 
     def status(self) -> dict[str, Any]:
         """As `status`, with the table's counters, once it serves, and its inserts as it began."""
-        if not self._ready.wait(PATIENCE_SECONDS):
+        if not self._ready.wait(START_SECONDS):
             return status()
         now = counters(self._table._client)
         table = {"inserts": now.inserts, "samples": now.samples, "size": now.size}
         return {**status(), **table, "restored": self._restored}
 
 
-class RemoteReplay:
+class ReplayClient:
     """What the learner needs of a table whose server is another process.
 
     Args:
@@ -107,7 +107,7 @@ class RemoteReplay:
     """
 
     def __init__(self, names: str, address: str, patience: int):
-        self._replay, self._address = colleague(names, "replay"), address
+        self._replay, self._address = wait_for_actor(names, "replay"), address
         self._client, self.patience = reverb.Client(address), patience
         self._life = ray.get(self._replay.life.remote())
 
@@ -127,7 +127,7 @@ class RemoteReplay:
         except RayTaskError as error:
             raise error.cause from None
         if not same:
-            time.sleep(PATIENCE_SECONDS)  # the driver is about to end this process
+            time.sleep(START_SECONDS)  # the driver is about to end this process
             raise StalledError("the replay actor began anew during a checkpoint")
 
     def counters(self) -> rate_limiter.Limiter:

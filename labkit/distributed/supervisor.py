@@ -9,9 +9,8 @@ import attrs
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from labkit.config import ParameterError
 from labkit.distributed.parameter_server import NAMESPACE
-from labkit.errors import PATIENCE_SECONDS, PartLostError, RunError, StalledError
+from labkit.errors import START_SECONDS, ActorLostError, ParameterError, RunError, StalledError
 
 ASK_SECONDS = 0.3  # between two questions to the same part
 MOST_RESTARTS = 10  # of one part; what dies more often has a reason
@@ -70,19 +69,19 @@ def cost_of(restart: Restart, n_step: int, env_step: int) -> dict[str, int]:
     return lost
 
 
-class Crew:
+class ActorSupervisor:
     """All parts of a run.
 
     Args:
         patience: seconds without an answer, after the first, until a part counts as stalled.
     """
 
-    def __init__(self, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, patience: float = START_SECONDS) -> None:
         self.patience = patience
         self.parts: dict[str, Part] = {}
         self.names = f"labkit {uuid.uuid4().hex[:8]} "  # of this run's actors begin so
 
-    def hire(
+    def start_actor(
         self,
         name: str,
         kind: type,
@@ -118,7 +117,7 @@ class Crew:
 
         Raises:
             RunError, ParameterError: what ended a part's work.
-            PartLostError: a part died more often than it is replaced.
+            ActorLostError: a part died more often than it is replaced.
             StalledError: a part does not answer.
         """
         now = time.monotonic()
@@ -139,7 +138,7 @@ class Crew:
     def _judge_silence(self) -> None:
         now = time.monotonic()
         limits = {
-            name: self.patience if part.status else PATIENCE_SECONDS
+            name: self.patience if part.status else START_SECONDS
             for name, part in self.parts.items()
         }
         silent = [part for part in self.parts.values() if now - part.heard_at > limits[part.name]]
@@ -172,7 +171,7 @@ class Crew:
         ready, _ = ray.wait([part.work], timeout=seconds)
         return result(part, part.work) if ready else None
 
-    def dismiss(self, *names: str) -> None:
+    def stop_actors(self, *names: str) -> None:
         """Ends parts, all of them if none is named; Ray does not replace these."""
         for name in names or list(self.parts):
             ray.kill(self.parts.pop(name).handle, no_restart=True)
@@ -187,11 +186,11 @@ def result(part: Part, ref: Any) -> Any:
             raise type(error.cause)(str(error.cause)) from None
         raise
     except RayActorError as error:
-        raise PartLostError(
+        raise ActorLostError(
             f"{part.name} was lost and could not be replaced: {_last_line(error)}"
         ) from None
     except RayError as error:
-        raise PartLostError(f"{part.name} failed: {_last_line(error)}") from None
+        raise ActorLostError(f"{part.name} failed: {_last_line(error)}") from None
 
 
 def _last_line(error: Exception) -> str:

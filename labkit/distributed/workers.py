@@ -15,7 +15,7 @@ import reverb
 import tensorflow as tf
 
 from labkit.config import SACConfig
-from labkit.distributed.parameter_server import colleague, status
+from labkit.distributed.parameter_server import status, wait_for_actor
 from labkit.environments.make import make_environment
 from labkit.environments.seeding import seeded_env
 from labkit.environments.watchdog import Watchdog
@@ -81,7 +81,7 @@ class RolloutWorker:
     def run(self) -> None:
         """Collects until the process is ended."""
         config, number = self._config, self._number
-        self._parameters = colleague(self._names, "parameter server")
+        self._parameters = wait_for_actor(self._names, "parameter server")
         self._client = reverb.Client(self._address)
         inserts = counters(self._client).inserts
         self._writer = RowWriter(self._address)
@@ -151,7 +151,7 @@ class RolloutWorker:
         return {**status(), "env_steps": steps}
 
 
-class Tester:
+class Evaluator:
     """Evaluates, while training goes on, the weights that the learner marks for it.
 
     Args:
@@ -169,8 +169,8 @@ class Tester:
     def run(self) -> None:
         """Evaluates until the process is ended."""
         config, done = self._config, None
-        parameters = colleague(self._names, "parameter server")
-        learner = colleague(self._names, "learner")
+        parameters = wait_for_actor(self._names, "parameter server")
+        learner = wait_for_actor(self._names, "learner")
         env = watched(config, make_environment(self._source, seed=config.seed), self._run_path)
         policy = actor_policy(config, env, None)
         while True:

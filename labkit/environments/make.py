@@ -5,8 +5,9 @@ from collections.abc import Callable
 import gym
 import numpy as np
 
-from labkit.config import ParameterError, nearest
 from labkit.environments.seeding import SeededEnv, raw_env
+from labkit.errors import ParameterError
+from labkit.parameters import did_you_mean, invalid
 from labkit.runtime import quiet
 
 
@@ -25,10 +26,8 @@ def check_name(name: str) -> None:
     """
     names = known_names()
     if name not in names:
-        raise ParameterError(
-            f"env_name = {name!r} is refused: allowed is a registered Gym id "
-            f"({len(names)} are known){nearest(name, names)}"
-        )
+        known = f"one of the {len(names)} registered Gym ids"
+        raise ParameterError(f"{invalid('env_name', name, known)}{did_you_mean(name, names)}")
 
 
 def make_environment(
@@ -77,13 +76,15 @@ def check_specs(env) -> None:
     for kind, spec in (("observations", env.observation_spec()), ("actions", action_spec)):
         shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
         if shape is None or len(shape) != 1 or not np.issubdtype(dtype, np.floating):
-            raise ParameterError(
-                f"env_name = {name!r} is refused: SAC needs one vector of real-valued {kind}; this "
-                f"one has {kind} of shape {shape} and dtype {dtype}"
+            allowed = (
+                f"an environment whose {kind} are one vector of real numbers; this one has {kind} "
+                f"of shape {shape} and dtype {dtype}"
             )
+            raise invalid("env_name", name, allowed)
     # TF-Agents makes the largest float32 of an infinite bound.
     if np.max(np.abs([action_spec.minimum, action_spec.maximum])) >= np.finfo(np.float32).max:
-        raise ParameterError(
-            f"env_name = {name!r} is refused: SAC needs bounded actions; this one's reach from "
+        allowed = (
+            "an environment with bounded actions; those of this one range from "
             f"{np.min(action_spec.minimum):g} to {np.max(action_spec.maximum):g}"
         )
+        raise invalid("env_name", name, allowed)

@@ -54,7 +54,7 @@ class Watchdog:
             self._child = None
 
 
-def last_words(folder: Path) -> str:
+def read_kill_note(folder: Path) -> str:
     """What a watchdog left in `folder` when it ended the process; empty if none did.
 
     It is said once: the note is removed.

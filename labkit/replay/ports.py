@@ -4,7 +4,7 @@ import errno
 import functools
 import socket
 
-from labkit.config import refuse
+from labkit.parameters import invalid
 
 
 def check_port(port: int) -> None:
@@ -22,9 +22,9 @@ def check_port(port: int) -> None:
                 probe.bind((anywhere, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise refuse("port", port, "a free one: another program listens there") from None
+                raise invalid("port", port, "a free one: another program listens there") from None
             if error.errno == errno.EACCES:
-                raise refuse("port", port, "1024 to 65535: lower ones need privileges") from None
+                raise invalid("port", port, "1024 to 65535: lower ones need privileges") from None
             if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # no IPv6 here
                 raise
 

@@ -16,8 +16,7 @@ import numpy as np
 import reverb
 import tensorflow as tf
 
-from labkit.config import ParameterError
-from labkit.errors import PATIENCE_SECONDS, ServerGoneError, StalledError
+from labkit.errors import START_SECONDS, ParameterError, ServerGoneError, StalledError
 from labkit.replay import rate_limiter
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, Layout, pack, untuned
 from labkit.runtime import quiet
@@ -50,17 +49,17 @@ def counters(client: reverb.Client) -> rate_limiter.Limiter:
     """Inserts, samples and size of the table, now; a server that is being started is waited for.
 
     Raises:
-        ServerGoneError: it did not answer within `PATIENCE_SECONDS`.
+        ServerGoneError: it did not answer within `START_SECONDS`.
     """
     begin = time.monotonic()
     while True:
         try:
             return rate_limiter.limiter(client, TABLE)
         except StalledError:
-            if time.monotonic() - begin > PATIENCE_SECONDS:
+            if time.monotonic() - begin > START_SECONDS:
                 raise ServerGoneError(
                     f"no Reverb server with our table answered at {client.server_address} for "
-                    f"{PATIENCE_SECONDS} s"
+                    f"{START_SECONDS} s"
                 ) from None
             time.sleep(0.2)
 

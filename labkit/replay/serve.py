@@ -16,7 +16,8 @@ import sys
 import threading
 from typing import IO, Any
 
-from labkit.config import ParameterError, refuse
+from labkit.errors import ParameterError
+from labkit.parameters import invalid
 from labkit.replay.ports import check_port, free_port
 from labkit.runtime import quiet
 
@@ -76,7 +77,7 @@ def _tables(source: str | None) -> list[Any]:
     try:
         return getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError, ValueError) as error:
-        raise refuse("tables", source, f"MODULE:FUNCTION that can be imported ({error})") from None
+        raise invalid("tables", source, f"MODULE:FUNCTION that can be imported ({error})") from None
 
 
 def _rebuild(description: bytes) -> Any:

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from labkit.config import ParameterError, refuse
+from labkit.errors import ParameterError
+from labkit.parameters import invalid
 from labkit.replay.ports import check_port, free_port
 
 START_SECONDS = 180.0  # to import TensorFlow and Reverb: 3 s on an idle machine
@@ -120,7 +121,7 @@ def start(
         ServerDiedError: the process ended instead of answering, or did not answer in time.
     """
     if not 0 <= port <= 65535:
-        raise refuse("port", port, "a whole number from 0 (any free port) to 65535")
+        raise invalid("port", port, "a whole number from 0 (any free port) to 65535")
     port = port or free_port()
     check_port(port)
     root = str(Path(__file__).resolve().parents[2])  # labkit may be known by sys.path alone

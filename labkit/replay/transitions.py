@@ -75,7 +75,7 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-class PairingObserver:
+class TransitionObserver:
     """An observer for TF-Agents drivers that makes transitions of neighbouring steps.
 
     A driver tells of step t without the observation that followed; that one arrives with the

@@ -12,7 +12,7 @@ from tf_agents.replay_buffers.tf_uniform_replay_buffer import TFUniformReplayBuf
 from tf_agents.trajectories import trajectory
 from tf_agents.utils import nest_utils
 
-from labkit.config import ParameterError
+from labkit.errors import ParameterError
 from labkit.replay.transitions import Layout, pack, untuned
 from labkit.runtime import quiet
 

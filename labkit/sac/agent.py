@@ -7,7 +7,8 @@ import tensorflow as tf
 from tf_agents.agents.sac import sac_agent
 from tf_agents.train.utils import spec_utils, train_utils
 
-from labkit.config import SACConfig, refuse
+from labkit.config import SACConfig
+from labkit.parameters import invalid
 from labkit.sac.networks import ScaledActorNetwork, ScaledCriticNetwork
 from labkit.strategy import replica_slice
 
@@ -127,7 +128,7 @@ def check_scale(config: SACConfig, observation_size: int) -> None:
         ParameterError: names both lengths.
     """
     if len(config.observation_scale) not in (0, observation_size):
-        raise refuse(
+        raise invalid(
             "observation_scale",
             config.observation_scale,
             f"{observation_size} numbers for {config.env_name}, or none",

@@ -24,7 +24,7 @@ from labkit.plotting.style import (
 BOXES = {
     "driver": (1.0, 1.8, "the notebook: starts, watches and stops every other part"),
     "rollout workers": (0.0, 1.0, "environment, NumPy actor"),
-    "tester": (0.0, 0.0, "greedy episodes"),
+    "evaluator": (0.0, 0.0, "greedy episodes"),
     "replay": (1.0, 1.0, "Reverb: table, rate limiter"),
     "parameter server": (1.0, 0.0, "newest actor weights"),
     "learner": (2.0, 0.5, "SAC, optimizers, run directory"),
@@ -35,7 +35,7 @@ FLOWS = [
     ("replay", "learner", "batches", 0.5),
     ("learner", "parameter server", "weights", 0.5),
     ("parameter server", "rollout workers", "weights", 0.5),
-    ("parameter server", "tester", "weights", 0.5),
+    ("parameter server", "evaluator", "weights", 0.5),
 ]
 WIDTH, HEIGHT = 0.72, 0.46
 COLORS = (BLUE, ORANGE, GREEN, PURPLE)  # of runs

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pandas as pd
 
-from labkit.config import MANY, _integer, _real, _text, check_capacity
+from labkit.parameters import MANY, check_capacity, from_notebook, integer, real, text
 
 # Of the table that `benchmarks/cartpole_dqn.py` writes: what a reader sees, and its column.
 COLUMNS = [
@@ -32,31 +32,31 @@ class DQNConfig:
     """
 
     # Run
-    num_iterations = _integer(2_000, 1, MANY, "rounds of collecting, then training")
-    seed = _integer(0, 0, 2**31 - 1, "seed of every generator that labkit owns")
+    num_iterations: int = integer(2_000, 1, MANY, "rounds of collecting, then training")
+    seed: int = integer(0, 0, 2**31 - 1, "seed of every generator that labkit owns")
     # Collection and replay
-    initial_collect_steps = _integer(1_000, 2, MANY, "env steps of random actions")
-    collect_steps_per_iteration = _integer(10, 1, 10_000, "env steps")
-    replay_buffer_capacity = _integer(50_000, 2, 100_000_000, "steps")
-    batch_size = _integer(128, 1, 1_000_000, "two-step windows")
+    initial_collect_steps: int = integer(1_000, 2, MANY, "env steps of random actions")
+    collect_steps_per_iteration: int = integer(10, 1, 10_000, "env steps")
+    replay_buffer_capacity: int = integer(50_000, 2, 100_000_000, "steps")
+    batch_size: int = integer(128, 1, 1_000_000, "two-step windows")
     # Loss and optimizer
-    train_steps_per_iteration = _integer(10, 1, 10_000, "gradient steps")
-    learning_rate = _real(1e-3, 0, 1, "Adam step size", above=True)
-    gamma = _real(0.99, 0, 1, "discount per env step")
-    target_update_tau = _real(0.01, 0, 1, "share of the new weights", above=True)
-    target_update_period = _integer(1, 1, 1_000_000, "gradient steps")
-    td_loss = _text("squared", "squared|huber", "'squared' or 'huber'", "loss of the TD error")
+    train_steps_per_iteration: int = integer(10, 1, 10_000, "gradient steps")
+    learning_rate: float = real(1e-3, 0, 1, "Adam step size", above=True)
+    gamma: float = real(0.99, 0, 1, "discount per env step")
+    target_update_tau: float = real(0.01, 0, 1, "share of the new weights", above=True)
+    target_update_period: int = integer(1, 1, 1_000_000, "gradient steps")
+    td_loss: str = text("squared", "squared|huber", "'squared' or 'huber'", "loss of the TD error")
     # Exploration
-    epsilon_end = _real(0.1, 0, 1, "share of random actions, at last")
-    epsilon_decay_steps = _integer(20_000, 1, MANY, "gradient steps")
+    epsilon_end: float = real(0.1, 0, 1, "share of random actions, at last")
+    epsilon_decay_steps: int = integer(20_000, 1, MANY, "gradient steps")
     # Evaluation and measuring; an interval of 0 means never
-    eval_interval = _integer(100, 0, MANY, "iterations")
-    interim_eval_episodes = _integer(10, 1, 10_000, "episodes")
-    num_eval_episodes = _integer(20, 1, 10_000, "episodes")
-    benchmark_seconds = _real(2.0, 0, 600, "seconds for each measurement", above=True)
+    eval_interval: int = integer(100, 0, MANY, "iterations")
+    interim_eval_episodes: int = integer(10, 1, 10_000, "episodes")
+    num_eval_episodes: int = integer(20, 1, 10_000, "episodes")
+    benchmark_seconds: float = real(2.0, 0, 600, "seconds for each measurement", above=True)
 
-    def __attrs_post_init__(self):
-        check_capacity(self, "steps")
+    def __attrs_post_init__(self) -> None:
+        check_capacity(self.replay_buffer_capacity, self.batch_size, "steps")
 
     @classmethod
     def from_notebook(cls, namespace: Mapping[str, Any]) -> "DQNConfig":
@@ -68,8 +68,7 @@ class DQNConfig:
         Raises:
             ParameterError: one line that names the parameter, its value and what is allowed.
         """
-        names = [field.name for field in attrs.fields(cls)]
-        return cls(**{name: namespace[name] for name in names if name in namespace})
+        return cls(**from_notebook(namespace, [field.name for field in attrs.fields(cls)]))
 
 
 def read_seed_runs(path: Path) -> pd.DataFrame:

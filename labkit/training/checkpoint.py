@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.config import ParameterError
-from labkit.errors import StorageError
+from labkit.errors import ParameterError, StorageError
 
 FORMAT = 1
 KEPT = 2

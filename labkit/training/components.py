@@ -8,8 +8,9 @@ import attrs
 import tensorflow as tf
 
 from labkit import runtime
-from labkit.config import SACConfig, refuse
+from labkit.config import SACConfig
 from labkit.environments.make import check_specs, make_environment
+from labkit.parameters import invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, layout_of
 from labkit.sac.agent import SeededSacAgent, create_agent
@@ -30,7 +31,7 @@ COLLECT_SEED, EVAL_SEED, NOISE_SEED = 0, 1_000_003, 2_000_003
 
 
 @attrs.define(kw_only=True)
-class Parts:
+class TrainingComponents:
     """What a training works with. `build` makes them; notebook 03 makes them one by one."""
 
     strategy: tf.distribute.Strategy
@@ -91,14 +92,16 @@ def open_replay(
         from labkit.replay.reverb_replay import ReverbReplay
     except ImportError as error:
         reason = str(error).splitlines()[0]
-        raise refuse(
+        raise invalid(
             "replay", config.replay, f"'tf_uniform', for Reverb cannot be imported here ({reason})"
         ) from None
     ports.warn_once()
     return ReverbReplay(layout, config.replay_buffer_capacity, folder)
 
 
-def build(config: SACConfig, make_env: Callable | None = None, folder: Path | None = None) -> Parts:
+def build(
+    config: SACConfig, make_env: Callable | None = None, folder: Path | None = None
+) -> TrainingComponents:
     """Makes every part of a run from its configuration.
 
     Args:
@@ -115,7 +118,7 @@ def build(config: SACConfig, make_env: Callable | None = None, folder: Path | No
         bootstrap_time_limits=config.bootstrap_time_limits,
     )
     check_specs(collect_env)
-    return Parts(
+    return TrainingComponents(
         strategy=strategy,
         collect_env=collect_env,
         eval_env=make_environment(source, seed=config.seed + EVAL_SEED),
@@ -124,7 +127,7 @@ def build(config: SACConfig, make_env: Callable | None = None, folder: Path | No
     )
 
 
-def collect_initially(config: SACConfig, parts: Parts) -> None:
+def warm_up(config: SACConfig, parts: TrainingComponents) -> None:
     """Fills the table with `config.initial_collect_steps` env steps of uniform actions.
 
     Raises:

@@ -12,14 +12,15 @@ import numpy as np
 import tensorflow as tf
 
 from labkit import runtime
-from labkit.config import ParameterError, SACConfig
+from labkit.config import SACConfig
 from labkit.errors import DivergedError, RunError, StalledError
+from labkit.parameters import invalid
 from labkit.replay import transitions
 from labkit.sac.agent import state_variables
 from labkit.sac.update import flat_weights, make_steps, make_update
 from labkit.training import checkpoint, run_directory
-from labkit.training.components import Parts
-from labkit.training.logger import Recorder
+from labkit.training.components import TrainingComponents
+from labkit.training.logger import RunLogger
 
 
 class Learner:
@@ -33,7 +34,11 @@ class Learner:
     """
 
     def __init__(
-        self, config: SACConfig, run: run_directory.Run, parts: Parts, executor: str = "local"
+        self,
+        config: SACConfig,
+        run: run_directory.Run,
+        parts: TrainingComponents,
+        executor: str = "local",
     ):
         self.config, self.run, self.parts, self.executor = config, run, parts, executor
         self.folder = run.path / "checkpoints"
@@ -58,9 +63,10 @@ class Learner:
                 "labkit.train_on_ray" if name == "ray" else "labkit.train"
                 for name in (theirs, self.executor)
             )
-            raise ParameterError(
-                f"run_dir = {str(self.run.path)!r} is refused: it holds a run that {begun} began, "
-                f"and {here} cannot go on with it"
+            raise invalid(
+                "run_dir",
+                str(self.run.path),
+                f"a run that {here} started: this one was started by {begun}",
             )
         checkpoint.assign(state_variables(self.parts.agent), arrays, saved)
         self.run.forget_metrics_after(state["metrics_bytes"])
@@ -77,7 +83,7 @@ class Learner:
         """
         if checkpoint.latest(self.folder) is None:
             self.run.forget_metrics_after(None)
-        self.recorder = Recorder(self.run, self.parts.agent, lambda: self.env_step, self.spent)
+        self.recorder = RunLogger(self.run, self.parts.agent, lambda: self.env_step, self.spent)
         self.saved_seconds = self.recorder.seconds()
         with runtime.quiet(), self.stall_named():  # Reverb's sampler says hello
             batches = iter(self.parts.replay.dataset(self.config.batch_size))
@@ -111,7 +117,9 @@ class Learner:
                 f"{seconds} s: is its server still running?"
             ) from None
 
-    def took(self, count: int, losses: np.ndarray, env_step: int, collect_return: float) -> None:
+    def record_steps(
+        self, count: int, losses: np.ndarray, env_step: int, collect_return: float
+    ) -> None:
         """Counts gradient steps that were taken, logs them and saves the policy where that is due.
 
         Args:
@@ -178,7 +186,7 @@ class Learner:
 
 
 @contextlib.contextmanager
-def last_good_named(folder: Path) -> Iterator[None]:
+def name_last_checkpoint(folder: Path) -> Iterator[None]:
     """Adds to a run's named error which checkpoint is safe.
 
     Raises:

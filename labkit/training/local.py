@@ -20,8 +20,8 @@ from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy
 from labkit.training import checkpoint, live_plot, run_directory
-from labkit.training.components import EVAL_SEED, NOISE_SEED, Parts, build, collect_initially
-from labkit.training.learner import Learner, last_good_named
+from labkit.training.components import EVAL_SEED, NOISE_SEED, TrainingComponents, build, warm_up
+from labkit.training.learner import Learner, name_last_checkpoint
 from labkit.training.progress import progress
 from labkit.training.signals import StopRequest, stop_request
 
@@ -68,7 +68,7 @@ class _StoppedError(Exception):
 class Loop:
     """The state of one call of `train`."""
 
-    def __init__(self, config: SACConfig, run: run_directory.Run, parts: Parts):
+    def __init__(self, config: SACConfig, run: run_directory.Run, parts: TrainingComponents):
         self.config, self.run, self.parts = config, run, parts
         self.learner = Learner(config, run, parts)
         self.policy = ActorPolicy(parts.agent, config.seed + NOISE_SEED, config.greedy_share)
@@ -104,7 +104,7 @@ class Loop:
         Raises:
             RunError: one of `errors`; the message names the last good checkpoint.
         """
-        with last_good_named(self.learner.folder), self.view:
+        with name_last_checkpoint(self.learner.folder), self.view:
             self.run_all(stop)
 
     def run_all(self, stop: StopRequest) -> None:
@@ -143,7 +143,7 @@ class Loop:
         self.collector.run(count * config.collect_steps_per_iteration)
         losses, weights = self.wait_for(pending)
         self.policy.set_weights(weights)
-        learner.took(count, losses, self.env_step, self.collector.mean_return())
+        learner.record_steps(count, losses, self.env_step, self.collector.mean_return())
         if learner.due(config.eval_interval) and self.step < config.num_iterations:
             self.evaluate(stop)
         if learner.checkpoint_due():
@@ -211,7 +211,7 @@ class Loop:
 def train(
     config: SACConfig,
     run: run_directory.Run | None = None,
-    parts: Parts | None = None,
+    parts: TrainingComponents | None = None,
     make_env: Callable | None = None,
 ) -> run_directory.Run:
     """Trains SAC as configured and leaves the results in the run directory.
@@ -245,8 +245,8 @@ def train(
     if parts is None:
         parts = build(config, make_env, run.path / "checkpoints" / "reverb")
         if checkpoint.latest(run.path / "checkpoints") is None:
-            collect_initially(config, parts)
-    if why := watchdog.last_words(run.path):
+            warm_up(config, parts)
+    if why := watchdog.read_kill_note(run.path):
         print(f"the last start of this run: {why}")
     try:
         loop = Loop(config, run, parts)
@@ -259,7 +259,9 @@ def train(
 
 
 @contextlib.contextmanager
-def _watched(config: SACConfig, run: run_directory.Run, parts: Parts) -> Iterator[None]:
+def _watched(
+    config: SACConfig, run: run_directory.Run, parts: TrainingComponents
+) -> Iterator[None]:
     """Ends the process when an environment hangs; see `watchdog`."""
     dog = watchdog.Watchdog(config.environment_timeout, run.path)
     for env in (parts.collect_env, parts.eval_env):

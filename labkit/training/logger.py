@@ -17,7 +17,7 @@ LOSSES = ("critic_loss", "actor_loss", "alpha_loss")
 SCALARS = (*LOSSES, "alpha", "collect_return", "eval_return")
 
 
-class Recorder:
+class RunLogger:
     """Writes one run's rows, the same numbers as TensorBoard events, and its policy.
 
     Args:

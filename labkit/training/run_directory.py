@@ -24,9 +24,10 @@ from typing import Any, TextIO
 import attrs
 import pandas as pd
 
-from labkit.config import FREE_TO_CHANGE, ParameterError, SACConfig, refuse
+from labkit.config import FREE_TO_CHANGE, SACConfig
 from labkit.environments.make import check_name
-from labkit.errors import storage
+from labkit.errors import ParameterError, storage
+from labkit.parameters import invalid
 from labkit.sac.evaluation import Evaluation
 from labkit.training import checkpoint
 
@@ -195,9 +196,9 @@ def locate(run_dir: str | os.PathLike, config: SACConfig, resume: str = "auto") 
             finished or of another configuration; Reverb is asked for and not installed.
     """
     if resume not in ("auto", "never"):
-        raise refuse("resume", resume, "'auto' or 'never'")
+        raise invalid("resume", resume, "'auto' or 'never'")
     if config.replay == "reverb" and importlib.util.find_spec("reverb") is None:
-        raise refuse("replay", config.replay, "'tf_uniform' here, for Reverb is not installed")
+        raise invalid("replay", config.replay, "'tf_uniform' here, for Reverb is not installed")
     try:
         path = Path(run_dir).expanduser() if str(run_dir) else _next_number(Path("runs"))
         if resume == "never":
@@ -211,10 +212,8 @@ def locate(run_dir: str | os.PathLike, config: SACConfig, resume: str = "auto") 
         if isinstance(error, ParameterError):
             raise
         reason = getattr(error, "strerror", None) or error
-        raise ParameterError(
-            f"run_dir = {str(run_dir)!r} is refused: it cannot be written ({reason}); "
-            "allowed is a directory that this process may create and write"
-        ) from None
+        allowed = f"a directory that this process can create and write ({reason})"
+        raise invalid("run_dir", str(run_dir), allowed) from None
     return path
 
 
@@ -241,18 +240,21 @@ def check_resumable(path: Path, config: SACConfig) -> None:
         if getattr(theirs, name) != getattr(config, name) and name != "num_iterations"
     ]
     if differing:
-        raise ParameterError(
-            f"run_dir = {str(path)!r} is refused: it holds a run of another configuration "
-            f"({'; '.join(differing)}), which is never overwritten; allowed is a new directory"
+        raise invalid(
+            "run_dir",
+            str(path),
+            f"a new directory or a run of this configuration ({'; '.join(differing)})",
         )
     if is_finished(path, config):
-        raise ParameterError(
-            f"run_dir = {str(path)!r} is refused: it holds a run that is finished, which is never "
-            "overwritten; allowed is a new directory, or '' for the next number under runs/"
+        raise invalid(
+            "run_dir",
+            str(path),
+            "a new directory, or '' for the next number under runs/: a finished run is never "
+            "overwritten",
         )
     taken = max(checkpoint.steps(path / "checkpoints"), default=0)
     if taken > config.num_iterations:
-        raise refuse(
+        raise invalid(
             "num_iterations", config.num_iterations, f"{taken} or more, as many as {path} has taken"
         )
 
@@ -323,7 +325,5 @@ def _lock(path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
-        raise ParameterError(
-            f"run_dir = {str(path)!r} is refused: another process is writing to this run"
-        ) from None
+        raise invalid("run_dir", str(path), "a run that no other process is writing to") from None
     _LOCKS[path.resolve()] = file

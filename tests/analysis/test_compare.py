@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from labkit.analysis import compare, comparison_plots
-from labkit.config import ParameterError, SACConfig
+from labkit.config import SACConfig
+from labkit.errors import ParameterError
 from labkit.sac.evaluation import Evaluation
 from labkit.training import run_directory
 

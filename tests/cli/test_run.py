@@ -19,20 +19,20 @@ def run(*arguments):
 NOTEBOOK = str(Path(__file__).parents[2] / "notebooks" / "03_sac_minitaur.ipynb")
 
 REFUSED = [
-    (["num_iterations", "0"], "num_iterations = '0' is refused: allowed is a whole number from 1"),
+    (["num_iterations", "0"], "`num_iterations` must be a whole number from 1.*, got '0'"),
     (["num_iterations", "-5"], "num_iterations = '-5'"),
     (["num_iterations", "1.5"], "num_iterations = '1.5'"),
     (["num_iterations", "abc"], "num_iterations = 'abc'"),
     (["batch_size", "0"], "batch_size = '0'"),
-    (["gamma", "1.5"], "gamma = '1.5' is refused: allowed is a number from 0 to 1"),
+    (["gamma", "1.5"], "`gamma` must be a number from 0 to 1.*, got '1.5'"),
     (["critic_learning_rate", "-3e-4"], "critic_learning_rate = '-3e-4'"),
     (["target_update_tau", "2"], "target_update_tau = '2'"),
     (["seed", "-1"], "seed = '-1'"),
     (["env_name", "MinitorBulletEnv-v0"], "did you mean 'MinitaurBulletEnv-v0'?"),
-    (["strategy", "quantum"], "strategy = 'quantum' is refused: allowed is 'auto', 'cpu'"),
+    (["strategy", "quantum"], "`strategy` must be 'auto', 'cpu'.*, got 'quantum'"),
     (["replay_buffer_capacity", "100"], "at least batch_size = 256"),
     (["run_dir", "taken"], "config.json is damaged"),
-    (["resume", "maybe"], "resume = 'maybe' is refused: allowed is 'auto' or 'never'"),
+    (["resume", "maybe"], "`resume` must be 'auto' or 'never'.*, got 'maybe'"),
     (["run_dir", "file/x"], "it cannot be written"),
     (["num_iteration", "5"], "did you mean 'num_iterations'?"),
 ]
@@ -76,7 +76,7 @@ from labkit.training import components
 config = labkit.SACConfig(initial_collect_steps=10**7, batch_size=32)
 made = parts.build(config)
 pathlib.Path(os.environ["LABKIT_STOP"]).touch()
-parts.collect_initially(config, made)
+parts.warm_up(config, made)
 """
     content = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip())])
     content.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}

@@ -13,7 +13,7 @@ import pytest
 from labkit.analysis.compare import find
 from labkit.cli import sweep
 from labkit.cli.sweep import free_share, plan
-from labkit.config import ParameterError
+from labkit.errors import ParameterError
 
 ROOT = Path(__file__).parents[2]
 # It stands for notebook 03: the same parameters, run directory, progress and stop request, but
@@ -116,10 +116,10 @@ def test_stopped_and_gone_on_with(notebook, tmp_path):
 @pytest.mark.parametrize(
     ("seeds", "texts", "message"),
     [
-        ([], {}, "seeds = '' is refused"),
-        (["0", "0"], {}, "seeds = '0 0' is refused: allowed is one or more different seeds"),
-        (["0", "-1"], {}, "seed = '-1' is refused"),
-        (["0"], {"gamma": "2"}, "gamma = '2' is refused"),
+        ([], {}, "`seeds` must be .*, got ''"),
+        (["0", "0"], {}, "`seeds` must be one or more different seeds.*, got '0 0'"),
+        (["0", "-1"], {}, "`seed` must be .*, got '-1'"),
+        (["0"], {"gamma": "2"}, "`gamma` must be .*, got '2'"),
         (["0"], {"run_dir": "x"}, "run_dir is refused as a parameter: a sweep chooses it"),
         (["0"], {"seed": "3"}, "seed is refused as a parameter"),
         (["0"], {"gama": "0.9"}, "did you mean 'gamma'?"),

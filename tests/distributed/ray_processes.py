@@ -7,7 +7,7 @@ from pathlib import Path
 import gym
 import numpy as np
 
-PARTS = ("Replay", "ParameterServer", "RemoteLearner", "RolloutWorker", "Tester")
+PARTS = ("Replay", "ParameterServer", "LearnerActor", "RolloutWorker", "Evaluator")
 
 
 class Line(gym.Env):

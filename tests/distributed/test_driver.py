@@ -17,7 +17,7 @@ from labkit.distributed import (
     replay_actor,
     supervisor,
 )
-from labkit.distributed.evaluation_queue import Examination, Examiner
+from labkit.distributed.evaluation_queue import EvaluationRequest, EvaluationRequester
 from labkit.errors import StalledError
 from labkit.replay import reverb_replay
 from labkit.sac.evaluation import Evaluation
@@ -27,10 +27,10 @@ from labkit.training import run_directory
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_collectors": 0}, r"num_collectors = 0 is refused: allowed is a whole number from 1"),
-        ({"num_collectors": "two"}, r"num_collectors = 'two' is refused"),
+        ({"num_collectors": 0}, r"`num_collectors` must be a whole number from 1.*, got 0"),
+        ({"num_collectors": "two"}, r"`num_collectors` must be .*, got 'two'"),
         ({"address": "localhost:1"}, r"address = 'localhost:1' is refused: .*host:port"),
-        ({"address": "nowhere"}, r"address = 'nowhere' is refused"),
+        ({"address": "nowhere"}, r"`address` must be .*, got 'nowhere'"),
     ],
 )
 def test_what_it_refuses(small_config, tmp_path, arguments, message):
@@ -41,7 +41,7 @@ def test_what_it_refuses(small_config, tmp_path, arguments, message):
 
 
 def test_only_reverb_can_be_written_to_from_other_processes(small_config):
-    with pytest.raises(config.ParameterError, match="replay = 'tf_uniform' is refused"):
+    with pytest.raises(config.ParameterError, match="`replay` must be .*, got 'tf_uniform'"):
         labkit.train_on_ray(small_config(replay="tf_uniform"))
 
 
@@ -72,7 +72,7 @@ def test_the_parameter_server(tmp_path, monkeypatch):
 
 
 def asked(version, last=False, life="a"):
-    return Examination(version, 1_000 + version, np.full(3, version, np.float32), last, life)
+    return EvaluationRequest(version, 1_000 + version, np.full(3, version, np.float32), last, life)
 
 
 def test_what_waits_for_the_tester(tmp_path):
@@ -94,7 +94,7 @@ def test_what_waits_for_the_tester(tmp_path):
 
 def test_evaluations_are_asked_for_until_they_are_answered_and_count_once(monkeypatch):
     sent, result = [], Evaluation((1.0,), (2.0,), (3.0,))
-    examiner = Examiner(lambda one: sent.append(one.key), {(0, False)})
+    examiner = EvaluationRequester(lambda one: sent.append(one.key), {(0, False)})
     examiner.ask(10, 1_010, np.ones(3, np.float32))
     examiner.ask_again()
     (key,) = sent
@@ -116,7 +116,7 @@ def test_a_run_does_without_a_worker_as_long_as_another_answers(monkeypatch, cap
 
     monkeypatch.setattr(supervisor.ray, "available_resources", lambda: {"CPU": 0.0})
     monkeypatch.setattr(supervisor.ray, "cluster_resources", lambda: {"CPU": 8.0})
-    found = supervisor.Crew(patience=100)
+    found = supervisor.ActorSupervisor(patience=100)
     for name, spare in (("learner", False), ("rollout worker 0", True), ("rollout worker 1", True)):
         found.parts[name] = supervisor.Part(name, None, status={"process": 1}, spare=spare)
     found.parts["rollout worker 1"].heard_at -= 101
@@ -159,7 +159,7 @@ class Spy(threading.Thread):
         ("replay", {"inserts": 530}, {"restored": 440}, (90, 0)),
         ("learner", {"step": 250}, {"began": 200}, (0, 50)),
         ("learner", {"step": 200}, {"began": 200}, (0, 0)),
-        ("tester", {"episodes": 3}, {"episodes": 0}, (0, 0)),
+        ("evaluator", {"episodes": 3}, {"episodes": 0}, (0, 0)),
     ],
 )
 def test_what_a_death_costs(name, before, after, lost):

@@ -81,7 +81,7 @@ class Killer(threading.Thread):
         wait_until(enough, 200, f"{steps} more gradient steps")
 
 
-KILLED = ["RolloutWorker", "Tester", "ParameterServer", "RemoteLearner", "Replay"]
+KILLED = ["RolloutWorker", "Evaluator", "ParameterServer", "LearnerActor", "Replay"]
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_a_killed_worker_is_replaced(survived):
 
 def test_a_killed_tester_and_parameter_server_cost_nothing(survived):
     _, faults = survived
-    for part in ("tester", "parameter server"):
+    for part in ("evaluator", "parameter server"):
         lost = fault(faults, part)
         assert (lost["env_steps_lost"], lost["gradient_steps_lost"]) == (0, 0)
 
@@ -264,7 +264,9 @@ def test_a_lost_node(tmp_path, monkeypatch):
 
         def hosts_a_part(node):
             (raylet,) = node.all_processes["raylet"]
-            return any(actor_pids(raylet.process.pid, kind) for kind in ("RolloutWorker", "Tester"))
+            return any(
+                actor_pids(raylet.process.pid, kind) for kind in ("RolloutWorker", "Evaluator")
+            )
 
         def kill_node():
             try:
@@ -287,5 +289,5 @@ def test_a_lost_node(tmp_path, monkeypatch):
     assert not failure, failure
     faults = json.loads((run.path / "ray.json").read_text())["faults"]
     lost = [one["part"] for one in faults]
-    assert any(part.startswith("rollout worker") or part == "tester" for part in lost), faults
+    assert any(part.startswith("rollout worker") or part == "evaluator" for part in lost), faults
     assert last_step(run.path) > 400

@@ -6,9 +6,9 @@ import gym
 import numpy as np
 import pytest
 
-from labkit.config import ParameterError
 from labkit.environments.make import check_specs, make_environment
 from labkit.environments.physics import step_seconds
+from labkit.errors import ParameterError
 
 NAME = "MinitaurBulletEnv-v0"
 

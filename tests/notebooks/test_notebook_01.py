@@ -15,7 +15,7 @@ import papermill
 import pytest
 
 from labkit import config
-from labkit.config import ParameterError
+from labkit.errors import ParameterError
 from labkit.replay.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,11 +125,11 @@ def test_it_starts_with_labkit_and_parameters_that_papermill_reads(code):
 
 
 def test_parameters_are_checked_like_those_of_a_run():
-    assert config.whole("port", 9999.0, 1024, 65535, "TCP port") == 9999
-    assert config.whole("port", "1e4", 1024, 65535, "TCP port") == 10_000
+    assert config.check_int("port", 9999.0, 1024, 65535, "TCP port") == 9999
+    assert config.check_int("port", "1e4", 1024, 65535, "TCP port") == 10_000
     for value in (80, 9999.5, "abc", None, True, float("nan")):
         with pytest.raises(ParameterError, match=r"^port = .* from 1024 to 65535 \(TCP port\)$"):
-            config.whole("port", value, 1024, 65535, "TCP port")
+            config.check_int("port", value, 1024, 65535, "TCP port")
 
 
 def test_it_is_committed_executed_in_order_and_clean(notebook, code):

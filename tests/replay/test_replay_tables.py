@@ -87,7 +87,7 @@ HAPPENED = [(0, 1, 1), (1, 2, 0), (3, 4, 1), (20, 21, 1)]  # from, to, discount
 
 
 def test_observer_pairs_neighbours_and_skips_what_never_happened(table):
-    observer = transitions.PairingObserver(table.write)
+    observer = transitions.TransitionObserver(table.write)
     for told in TOLD:
         observer(told)
     table.flush()

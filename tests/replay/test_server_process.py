@@ -12,7 +12,7 @@ import pytest
 import reverb
 import tensorflow as tf
 
-from labkit.config import ParameterError
+from labkit.errors import ParameterError
 from labkit.replay import server_process
 from labkit.replay.ports import check_port, free_port
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 from tf_agents.trajectories import time_step, trajectory
 
 from labkit import runtime
-from labkit.config import ParameterError
 from labkit.environments.make import make_environment
+from labkit.errors import ParameterError
 from labkit.replay.transitions import Layout, unpack
 from labkit.sac import agent as agents
 from labkit.sac.policies import ActorPolicy

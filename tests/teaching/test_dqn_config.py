@@ -6,7 +6,7 @@ import sys
 import attrs
 import pytest
 
-from labkit.config import ParameterError
+from labkit.errors import ParameterError
 from labkit.teaching import dqn_config
 from labkit.teaching.dqn_config import DQNConfig
 

@@ -14,9 +14,8 @@ import torture
 
 import labkit
 from labkit import runtime
-from labkit.config import ParameterError
 from labkit.environments.make import make_environment
-from labkit.errors import StorageError
+from labkit.errors import ParameterError, StorageError
 from labkit.replay import reverb_replay, transitions, uniform_replay
 from labkit.sac import agent as agents
 from labkit.sac.update import make_update

@@ -36,7 +36,7 @@ def logged(tmp_path_factory):
     run = run_directory.Run.create(path, config)
     env = make_environment(config.env_name, seed=0)
     made = agent.create_agent(config, env, make_strategy("cpu", config.batch_size))
-    written = logger.Recorder(run, made, lambda: 7)
+    written = logger.RunLogger(run, made, lambda: 7)
     written.log(5, [1.0, 2.0, 3.0], 0.5, 0.25)
     written.log_evaluation(5, 7, Evaluation((4.0,), (10.0,), (0.1,)))
     written.close()

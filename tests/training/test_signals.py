@@ -17,7 +17,7 @@ from conftest import SMALL
 config = labkit.SACConfig(**{{**SMALL, "env_name": "Target", "num_iterations": 10**6}})
 run = labkit.open_run("here", config)
 made = components.build(config, Target)
-components.collect_initially(config, made)
+components.warm_up(config, made)
 """
 TRAIN = "labkit.train(config, run, made); print('it returned at', len(run.metrics()))"
 LOOK = "figure = run_plots.learning_curve(run.metrics(), published=False); figure"

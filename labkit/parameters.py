@@ -1,0 +1,267 @@
+"""Checked parameters: fields of a configuration, single values, and the parameters of a notebook.
+
+Nothing here imports TensorFlow, so that a wrong value is rejected before any work starts.
+"""
+
+import ast
+import difflib
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import attrs
+
+from labkit.errors import ParameterError
+
+MANY = 10**9
+MAX_ECHO = 80  # characters of a wrong value that its message repeats
+
+
+def invalid(name: str, value: object, allowed: str) -> ParameterError:
+    """The error for a wrong value, such as "`batch_size` must be a whole number …, got 0"."""
+    shown = repr(value)
+    shown = shown if len(shown) <= MAX_ECHO else f"{shown[:MAX_ECHO]}…"
+    return ParameterError(f"`{name}` must be {allowed}, got {shown}")
+
+
+def unknown(name: str, known: Collection[str]) -> ParameterError:
+    """The error for a parameter that does not exist; it names the closest one that does."""
+    shown = name if name.isidentifier() else repr(name)
+    return ParameterError(f"`{shown}` is not a parameter{did_you_mean(name, known)}")
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """`; did you mean 'x'?` for the closest known name, or an empty string."""
+    match = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {match[0]!r}?" if match else ""
+
+
+# --- single values
+
+
+def grouped(number: float) -> str:
+    """A number with its digits in groups of three: `1 000 000`."""
+    return f"{number:,}".replace(",", " ")
+
+
+def _literal(text: str) -> Any:
+    """The Python literal that a text spells, or None."""
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _number(value: Any) -> float | int | None:
+    """A finite number from a number or from text, else None. Truth values are not numbers."""
+    value = _literal(value) if isinstance(value, str) else value
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() else number
+
+
+def _in_range(
+    value: object, low: float, high: float, *, above: bool, whole: bool
+) -> float | int | None:
+    number = _number(value)
+    if number is None or (whole and not isinstance(number, int)):
+        return None
+    inside = (low < number if above else low <= number) and number <= high
+    return number if inside else None
+
+
+def check_int(name: str, value: object, low: int, high: int, unit: str) -> int:
+    """A notebook's parameter as a whole number; papermill passes `1e4` as `10000.0`.
+
+    Raises:
+        ParameterError: it is not a whole number, or out of range.
+    """
+    number = _in_range(value, low, high, above=False, whole=True)
+    if number is None:
+        raise invalid(name, value, _whole_number(low, high, unit))
+    return int(number)
+
+
+def _whole_number(low: int, high: int, unit: str) -> str:
+    return f"a whole number from {grouped(low)} to {grouped(high)} ({unit})"
+
+
+# --- fields of a configuration
+
+
+def _field(
+    default: Any,
+    convert: Callable[[Any], Any],
+    allowed: str,
+    unit: str,
+    when_none: Callable[[Any, str], Any] | None = None,
+) -> Any:
+    """An attrs field whose converter checks the value and names the field in its error.
+
+    Returns `Any`, so that a class can annotate the field with the type of the checked value.
+
+    Args:
+        default: the value of a field that is not given.
+        convert: the checked value, or None for a value that is not allowed.
+        allowed: what the error says is allowed.
+        unit: what the value counts or means.
+        when_none: resolves None (or the text "None") from the instance and the field's name;
+            without it None is not allowed.
+    """
+
+    def converter(value: Any, instance: Any, field: attrs.Attribute) -> Any:
+        if when_none and (value is None or value == "None"):
+            return when_none(instance, field.name)
+        converted = convert(value)
+        if converted is None:
+            raise invalid(field.name, value, allowed + (", or None" if when_none else ""))
+        return converted
+
+    return attrs.field(
+        default=default,
+        converter=attrs.Converter(converter, takes_self=True, takes_field=True),
+        metadata={"unit": unit, "allowed": allowed},
+    )
+
+
+def integer(default: int | None, low: int, high: int, unit: str, **options: Any) -> Any:
+    """A whole number from `low` to `high`."""
+
+    def convert(value: Any) -> float | int | None:
+        return _in_range(value, low, high, above=False, whole=True)
+
+    return _field(default, convert, _whole_number(low, high, unit), unit, **options)
+
+
+def real(
+    default: float | None,
+    low: float,
+    high: float,
+    unit: str,
+    *,
+    above: bool = False,
+    **options: Any,
+) -> Any:
+    """A number from `low` to `high`; with `above`, `low` itself is not allowed."""
+
+    def convert(value: Any) -> float | None:
+        number = _in_range(value, low, high, above=above, whole=False)
+        return None if number is None else float(number)
+
+    bound = f"above {low:g} and up to {high:g}" if above else f"from {low:g} to {high:g}"
+    return _field(default, convert, f"a number {bound} ({unit})", unit, **options)
+
+
+def numbers(
+    default: tuple[float, ...] | None,
+    length: int,
+    low: float,
+    high: float,
+    unit: str,
+    *,
+    whole: bool,
+    **options: Any,
+) -> Any:
+    """A tuple of at most `length` numbers; whole ones from `low`, others above it."""
+
+    def convert(value: Any) -> tuple[float, ...] | None:
+        value = _literal(value) if isinstance(value, str) else value
+        items = tuple(value) if isinstance(value, list | tuple) else (value,)
+        checked = [_in_range(item, low, high, above=not whole, whole=whole) for item in items]
+        if len(items) > length or (whole and not items):
+            return None
+        found = [number for number in checked if number is not None]
+        if len(found) < len(items):
+            return None
+        return tuple(number if whole else float(number) for number in found)
+
+    kind = f"{'1' if whole else '0'} to {length} {'whole numbers' if whole else 'numbers'}"
+    allowed = f"{kind} between {low:g} and {high:g}, such as (256, 256)"
+    return _field(default, convert, allowed, unit, **options)
+
+
+def text(default: str, pattern: str, allowed: str, unit: str) -> Any:
+    """Text that matches a regular expression as a whole."""
+
+    def convert(value: Any) -> str | None:
+        return value if isinstance(value, str) and re.fullmatch(pattern, value) else None
+
+    return _field(default, convert, allowed, unit)
+
+
+def switch(default: bool | None, unit: str, **options: Any) -> Any:
+    """True or False, also as text or as 1 and 0."""
+
+    def convert(value: Any) -> bool | None:
+        return {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
+
+    return _field(default, convert, f"True or False ({unit})", unit, **options)
+
+
+def check_capacity(capacity: int, batch_size: int, unit: str) -> None:
+    """Rejects a replay buffer that is smaller than one batch.
+
+    Raises:
+        ParameterError: names both.
+    """
+    if capacity < batch_size:
+        allowed = f"at least `batch_size` = {grouped(batch_size)} ({unit})"
+        raise invalid("replay_buffer_capacity", capacity, allowed)
+
+
+# --- a notebook's parameters
+
+
+def from_notebook(
+    namespace: Mapping[str, Any], fields: Collection[str], others: Collection[str] = ()
+) -> dict[str, Any]:
+    """Reads a notebook's parameters: `from_notebook(globals(), names of the fields)`.
+
+    A mistyped name would silently leave the default in place. So every name that a parameters
+    cell assigns must be known: the cell that papermill injects, and the notebook's own.
+
+    Args:
+        namespace: name → value, `globals()` of the notebook.
+        fields: names of the configuration's fields, returned with their values.
+        others: names of further parameters that the notebook reads itself.
+
+    Returns:
+        The fields that the namespace holds.
+
+    Raises:
+        ParameterError: a parameters cell assigns a name that is neither a field nor another.
+    """
+    known = {*fields, *others}
+    for source in namespace.get("In", ()):
+        for name in assigned_parameters(source, known):
+            if name not in known:
+                raise unknown(name, known)
+    return {name: namespace[name] for name in fields if name in namespace}
+
+
+def assigned_parameters(source: str, known: Collection[str]) -> list[str]:
+    """The names that a cell assigns, if it is a parameters cell; else nothing.
+
+    papermill's injected cell begins with `# Parameters`. A notebook's own consists of nothing but
+    assignments, most of them to known names.
+    """
+    try:
+        body = ast.parse(source).body
+    except SyntaxError:  # a cell with a line magic
+        return []
+    names = []
+    for node in body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            return []
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        names += [target.id for target in targets if isinstance(target, ast.Name)]
+    recognised = len(set(names) & {*known})
+    own = recognised >= 3 and 2 * recognised >= len(names)
+    return names if own or source.startswith("# Parameters") else []
