@@ -1,6 +1,6 @@
-"""What must happen before TensorFlow loads, and where computation runs.
+"""Settings that TensorFlow, gym and pygame read when they load; output and seeds.
 
-`prepare` is called when labkit is imported; nothing here imports TensorFlow before it is used.
+`prepare` runs when labkit is imported. No function here imports TensorFlow before it needs it.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
 
 from labkit.errors import ParameterError
 
@@ -19,10 +20,10 @@ def prepare() -> None:
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # TF-Agents 0.19 is written for Keras 2
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    # NumPy evaluates one observation at a time: a second thread would only get in the way.
+    # NumPy evaluates one observation at a time: a second thread would slow it down.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # A product of 256 × 256 weights is too small to be shared out: on two cores, two threads
-    # took about a tenth more CPU for the same iteration, and time from the physics beside it.
+    # A product of 256 × 256 weights is too small to be split: on two cores, two threads used
+    # about a tenth more CPU per iteration and slowed down the physics beside it.
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # CartPole draws without a display
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
@@ -40,8 +41,8 @@ def prepare() -> None:
 
 
 @contextlib.contextmanager
-def quiet():
-    """Hides what Python and native code print meanwhile, unless an exception leaves the block.
+def quiet() -> Iterator[None]:
+    """Hides what Python and native code print inside the block, unless it raises an exception.
 
     Reverb, PyBullet and CUDA write to file descriptors 1 and 2, past Python's redirection.
     """
@@ -68,7 +69,7 @@ def quiet():
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds Python, NumPy, TensorFlow and Keras initialisers; Reverb's selectors cannot be."""
+    """Seeds Python, NumPy, TensorFlow and Keras; Reverb's selectors cannot be seeded."""
     import tensorflow as tf
 
     tf.keras.utils.set_random_seed(seed)

@@ -1,41 +1,41 @@
-"""Strategies beyond one host's CPU and GPUs, and what share a replica has in a batch.
+"""Devices: the `tf.distribute.Strategy` that trains, and a replica's share of a batch.
 
-Nothing here imports TensorFlow before it is used.
+No function here imports TensorFlow before it needs it.
 """
 
 import contextlib
-import json
 import os
+from typing import TYPE_CHECKING, Any
 
-from labkit.errors import ParameterError
 from labkit.parameters import invalid
 
+if TYPE_CHECKING:
+    import tensorflow as tf
 
-def make_strategy(name: str, batch_size: int):
-    """The `tf.distribute.Strategy` that trains, as `SACConfig.strategy` names it.
+
+def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
+    """The strategy that `SACConfig.strategy` names.
 
     Args:
-        name: 'auto' (all GPUs when there are several, else one GPU, else the CPU), 'cpu',
-            'gpu', 'mirrored' (all GPUs), 'mirrored:N' (N GPUs; on a host without a GPU, N
-            logical CPU devices, so that the same code path runs anywhere), or 'tpu'. No name
-            of a configuration, but for a loop of one's own around `learn.make_update`:
-            'multi_worker', all GPUs of the hosts that TF_CONFIG names.
+        name: 'auto' (all GPUs if there are several, else one GPU, else the CPU), 'cpu', 'gpu',
+            'mirrored' (all GPUs), 'mirrored:N' (N GPUs; on a host without a GPU, N logical CPU
+            devices, so that the same code runs anywhere), or 'tpu'.
         batch_size: the global batch, which the replicas share.
 
     Raises:
-        ParameterError: a device that is not there, a batch that does not divide, or
-            devices asked for after TensorFlow has started.
+        ParameterError: the device does not exist, the batch cannot be divided, or TensorFlow has
+            already started with other devices.
     """
     import tensorflow as tf
 
     if name == "tpu":
-        return _shared(tpu(), name, batch_size)
+        strategy = _tpu_strategy()
+        _check_divisible(name, batch_size, strategy.num_replicas_in_sync)
+        return strategy
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
-        with contextlib.suppress(RuntimeError):  # already started: growth is as it is
+        with contextlib.suppress(RuntimeError):  # TensorFlow has already started
             tf.config.experimental.set_memory_growth(gpu, True)
-    if name == "multi_worker":
-        return _shared(multi_worker(), name, batch_size)
     kind, _, count = name.partition(":")
     if kind in ("gpu", "mirrored") and not count and not gpus:
         allowed = "'auto', 'cpu' or 'mirrored:N' (N logical CPU devices) on a host without a GPU"
@@ -45,22 +45,17 @@ def make_strategy(name: str, batch_size: int):
     if kind == "gpu" or (kind == "auto" and len(gpus) == 1):
         return tf.distribute.OneDeviceStrategy("/gpu:0")
     replicas = int(count) if count else len(gpus)
-    _check_share(name, batch_size, replicas)
+    _check_divisible(name, batch_size, replicas)
     return tf.distribute.MirroredStrategy(_mirrored_devices(name, replicas, gpus))
 
 
-def _check_share(name: str, batch_size: int, replicas: int) -> None:
+def _check_divisible(name: str, batch_size: int, replicas: int) -> None:
     if batch_size % replicas:
         allowed = f"a multiple of {replicas}, the number of replicas of `strategy` = {name!r}"
         raise invalid("batch_size", batch_size, allowed)
 
 
-def _shared(strategy, name: str, batch_size: int):
-    _check_share(name, batch_size, strategy.num_replicas_in_sync)
-    return strategy
-
-
-def _mirrored_devices(name: str, replicas: int, gpus: list) -> list[str]:
+def _mirrored_devices(name: str, replicas: int, gpus: list[Any]) -> list[str]:
     import tensorflow as tf
 
     if gpus:
@@ -73,23 +68,19 @@ def _mirrored_devices(name: str, replicas: int, gpus: list) -> list[str]:
         logical = [tf.config.LogicalDeviceConfiguration()] * replicas
         tf.config.set_logical_device_configuration(cpu, logical)
     except RuntimeError:
-        # Not even fewer than there are: one process can exchange among one number of devices only.
-        there = len(tf.config.list_logical_devices("CPU"))
-        if there != replicas:
+        # A process cannot change the number of its logical devices, not even to fewer.
+        existing = len(tf.config.list_logical_devices("CPU"))
+        if existing != replicas:
             allowed = (
-                f"'mirrored:{there}' in this process, where TensorFlow has already started; for "
+                f"'mirrored:{existing}' in this process, where TensorFlow has already started; for "
                 "another number restart the kernel and make the strategy first"
             )
             raise invalid("strategy", name, allowed) from None
     return [f"/cpu:{i}" for i in range(replicas)]
 
 
-def tpu():
-    """All cores of the TPU of this machine, or of the one that TPU_NAME names.
-
-    Raises:
-        ParameterError: there is none, or it does not answer.
-    """
+def _tpu_strategy() -> "tf.distribute.Strategy":
+    """All cores of this machine's TPU, or of the TPU that TPU_NAME names."""
     import tensorflow as tf
 
     local = bool(tf.config.list_physical_devices("TPU"))
@@ -112,73 +103,29 @@ def tpu():
     return tf.distribute.TPUStrategy(resolver)
 
 
-def multi_worker():
-    """One process on each host, all of them running the same program; waits for the others.
-
-    Raises:
-        ParameterError: TF_CONFIG names no such hosts, or TensorFlow has already started.
-    """
-    import tensorflow as tf
-
-    refused = "strategy = 'multi_worker' is refused: "
-    try:
-        told = json.loads(os.environ.get("TF_CONFIG", ""))
-        workers, index = told["cluster"]["worker"], int(told["task"]["index"])
-        sound = set(told["cluster"]) == {"worker"} and told["task"]["type"] == "worker"
-    except (ValueError, KeyError, TypeError):
-        workers, index, sound = [], 0, False
-    if not sound or not 0 <= index < len(workers):
-        raise ParameterError(
-            refused + "allowed is an environment variable TF_CONFIG such as "
-            '{"cluster": {"worker": ["host1:7000", "host2:7000"]}, '
-            '"task": {"type": "worker", "index": 0}}'
-        )
-    try:
-        return tf.distribute.MultiWorkerMirroredStrategy()
-    except RuntimeError as error:
-        if "startup" not in str(error):
-            raise
-        raise ParameterError(
-            refused + "TensorFlow has already started; restart the kernel and make the "
-            "strategy first"
-        ) from None
-
-
-def hosts(strategy) -> tuple[int, int]:
-    """Which of the strategy's hosts this process is, and how many there are: (0, 1) for one."""
-    import tensorflow as tf
-
-    # A TPU has several hosts too, but one process drives them all.
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return 0, 1
-    resolver = strategy.cluster_resolver
-    return resolver.task_id, len(resolver.cluster_spec().as_dict()["worker"])
-
-
-def replica_slice(values, parts: int):
-    """This replica's rows `[batch / parts, …]` of `values [batch, …]`.
+def replica_slice(values: "tf.Tensor", replicas: int) -> "tf.Tensor":
+    """This replica's rows `[batch / replicas, …]` of `values [batch, …]`, equal in every replica.
 
     Args:
-        values: equal in every replica of a host.
-        parts: among how many replicas the rows are shared; with several hosts each of which
-            holds rows of its own, the replicas of one host.
+        values: the global batch.
+        replicas: how many share it.
     """
     import tensorflow as tf
 
-    if parts == 1:
+    if replicas == 1:
         return values
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-    return tf.reshape(values, [parts, -1, *values.shape[1:]])[replica % parts]
+    return tf.reshape(values, [replicas, -1, *values.shape[1:]])[replica]
 
 
-def gpus(strategy: str) -> int:
-    """How many GPUs Ray shall give the learner: all that its strategy would use."""
+def learner_gpus(strategy: str) -> int:
+    """How many GPUs Ray reserves for the learner: all that its strategy would use."""
     import tensorflow as tf
 
-    there = len(tf.config.list_physical_devices("GPU"))
+    available = len(tf.config.list_physical_devices("GPU"))
     kind, _, count = strategy.partition(":")
     if kind == "gpu":
-        return min(1, there)
+        return min(1, available)
     if kind == "mirrored" and count:
-        return min(int(count), there)
-    return there if kind in ("auto", "mirrored") else 0
+        return min(int(count), available)
+    return available if kind in ("auto", "mirrored") else 0

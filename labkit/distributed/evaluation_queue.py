@@ -1,7 +1,7 @@
-"""Evaluations between learner and tester of a distributed run: asked for, waited for, logged once.
+"""Evaluation requests between learner and evaluator: repeated until answered, logged once.
 
-A process on either side may die and forget: what was asked for is asked again until it is answered,
-and an answer to a learner that has died since counts no more, for it has gone back in its metrics.
+Either process may fail and lose its memory. So a request without an answer is sent again. An answer
+to a learner that was restarted since does not count: that learner has gone back in its metrics.
 """
 
 import time
@@ -12,42 +12,44 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:  # the parameter server's process has no need of what this imports
+if TYPE_CHECKING:  # the parameter server's process does not need this
     from labkit.sac.evaluation import Evaluation
 
-AGAIN_SECONDS = 30.0  # without an answer
-MOST = 20  # that wait for the tester; beyond, the oldest is forgotten
+RETRY_SECONDS = 30.0  # without an answer
+MAX_WAITING = 20  # requests in the queue; beyond, the oldest is dropped
+Key = tuple[int, bool, str]  # version, final, learner's id
 
 
 class EvaluationRequest(NamedTuple):
-    """Weights that are to be evaluated."""
+    """Weights to evaluate."""
 
     version: int  # gradient steps that made them
     env_step: int  # env steps at that time
     weights: np.ndarray  # [parameters] float32
-    last: bool  # the evaluation at the end of the run
-    life: str  # of the learner that asks
+    final: bool  # whether it is the final evaluation of the run
+    learner_id: str  # differs after each restart of the learner
 
     @property
-    def key(self) -> tuple[int, bool, str]:
-        """What tells it from all others."""
-        return self.version, self.last, self.life
+    def key(self) -> Key:
+        """Identifies the request."""
+        return self.version, self.final, self.learner_id
 
 
-class Queue:
-    """What waits for the tester, oldest first; the parameter server holds it."""
+class EvaluationQueue:
+    """The requests that wait for the evaluator, oldest first; the parameter server holds it."""
 
     def __init__(self) -> None:
-        self._waiting: deque[EvaluationRequest] = deque(maxlen=MOST)
+        self._waiting: deque[EvaluationRequest] = deque(maxlen=MAX_WAITING)
 
-    def add(self, one: EvaluationRequest) -> None:
-        """Adds one that is not there yet; those of a learner's earlier lives go."""
-        self._waiting = deque((old for old in self._waiting if old.life == one.life), maxlen=MOST)
-        if one.key not in {old.key for old in self._waiting}:
-            self._waiting.append(one)
+    def add(self, request: EvaluationRequest) -> None:
+        """Adds a request once; drops those of the learner before its restart."""
+        current = (old for old in self._waiting if old.learner_id == request.learner_id)
+        self._waiting = deque(current, maxlen=MAX_WAITING)
+        if request.key not in {old.key for old in self._waiting}:
+            self._waiting.append(request)
 
-    def next(self, done: tuple[int, bool, str] | None) -> EvaluationRequest | None:
-        """The oldest, after the tester's last one was taken out; None for none."""
+    def next(self, done: Key | None) -> EvaluationRequest | None:
+        """The oldest request, after removing the one that is done; None if none waits."""
         if self._waiting and self._waiting[0].key == done:
             self._waiting.popleft()
         return self._waiting[0] if self._waiting else None
@@ -57,42 +59,36 @@ class EvaluationRequester:
     """The learner's side.
 
     Args:
-        send: hands an `EvaluationRequest` to the parameter server.
-        evaluated: `(version, last)` of those that the run's metrics hold already.
+        send: passes an `EvaluationRequest` to the parameter server.
     """
 
-    def __init__(
-        self, send: Callable[[EvaluationRequest], Any], evaluated: set[tuple[int, bool]]
-    ) -> None:
-        self.evaluated = evaluated
-        self._send, self._life = send, uuid.uuid4().hex
-        self._asked: dict[tuple[int, bool, str], tuple[float, EvaluationRequest]] = {}
-        self._arrived: list[tuple[tuple[int, bool, str], int, Evaluation]] = []
+    def __init__(self, send: Callable[[EvaluationRequest], Any]) -> None:
+        self._send, self._learner_id = send, uuid.uuid4().hex
+        self._open: dict[Key, tuple[float, EvaluationRequest]] = {}
+        self._arrived: list[tuple[Key, Evaluation]] = []
 
-    def ask(self, version: int, env_step: int, weights: np.ndarray, last: bool = False) -> None:
-        """Asks for an evaluation of these weights."""
-        one = EvaluationRequest(version, env_step, weights, last, self._life)
-        self._asked[one.key] = (time.monotonic(), one)
-        self._send(one)
+    def request(self, version: int, env_step: int, weights: np.ndarray, final: bool) -> None:
+        """Requests an evaluation of these weights."""
+        request = EvaluationRequest(version, env_step, weights, final, self._learner_id)
+        self._open[request.key] = (time.monotonic(), request)
+        self._send(request)
 
-    def ask_again(self) -> None:
-        """Asks once more for what has not been answered for `AGAIN_SECONDS`."""
-        for key, (since, one) in self._asked.items():
-            if time.monotonic() - since > AGAIN_SECONDS:
-                self._asked[key] = (time.monotonic(), one)
-                self._send(one)
+    def repeat(self) -> None:
+        """Sends every request again that has had no answer for `RETRY_SECONDS`."""
+        for key, (since, request) in self._open.items():
+            if time.monotonic() - since > RETRY_SECONDS:
+                self._open[key] = (time.monotonic(), request)
+                self._send(request)
 
-    def answer(self, key: tuple[int, bool, str], env_step: int, result: "Evaluation") -> None:
-        """Takes what the tester found; may be called from another thread."""
-        self._arrived.append((key, env_step, result))
+    def answer(self, key: Key, result: "Evaluation") -> None:
+        """Takes the evaluator's result; may be called from another thread."""
+        self._arrived.append((key, result))
 
-    def news(self) -> list[tuple[int, int, "Evaluation"]]:
-        """`(version, env step, evaluation)` of what arrived since the last call, each once."""
+    def results(self) -> "list[tuple[EvaluationRequest, Evaluation]]":
+        """The requests answered since the last call, each once, with their results."""
         found = []
         while self._arrived:
-            key, env_step, result = self._arrived.pop(0)
-            if key in self._asked:  # else of another life, or answered before
-                del self._asked[key]
-                self.evaluated.add(key[:2])
-                found.append((key[0], env_step, result))
+            key, result = self._arrived.pop(0)
+            if key in self._open:  # else answered before, or from before a restart
+                found.append((self._open.pop(key)[1], result))
         return found

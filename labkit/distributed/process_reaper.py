@@ -1,8 +1,8 @@
-"""Ends what Ray leaves running, even when the process that started it was killed.
+"""Ends processes that Ray leaves running, even if the process that started Ray was killed.
 
-Nothing in a killed process can clean up. So a small one of its own waits beside it, on a pipe that
-closes with it whatever ends it. Run as a program, this file is that process; it imports nothing
-but the standard library, to start in an instant.
+A killed process cannot clean up. So a small second process waits on a pipe that closes when the
+first one ends, in whatever way. Run as a program, this file is that process; it imports only the
+standard library, so that it starts at once.
 """
 
 import contextlib
@@ -16,46 +16,46 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SECONDS_TO_END = 20.0
-SECONDS_BETWEEN_LOOKS = 0.2
+POLL_SECONDS = 0.2
 
 
 @contextlib.contextmanager
 def reaper(folder: str) -> Iterator[None]:
-    """Ends, after the block or this process, every process that uses `folder`, and deletes it.
+    """Ends all processes that use `folder`, and deletes it, after the block or this process ends.
 
     Args:
-        folder: Ray's temporary one, absolute; every process of Ray logs into it.
+        folder: Ray's temporary folder, absolute; every process of Ray logs into it.
     """
-    waiting = subprocess.Popen(
+    watcher = subprocess.Popen(
         [sys.executable, "-I", __file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C in a terminal, or the end of it, is not for this one
+        start_new_session=True,  # not reached by Ctrl-C in a terminal, or by its end
         text=True,
     )
-    assert waiting.stdin is not None
-    waiting.stdin.write(f"{os.getpid()} {folder}\n")
-    waiting.stdin.flush()
+    assert watcher.stdin is not None
+    watcher.stdin.write(f"{os.getpid()} {folder}\n")
+    watcher.stdin.flush()
     try:
         yield
     finally:
-        waiting.stdin.close()
+        watcher.stdin.close()
         try:
-            waiting.wait(2 * SECONDS_TO_END)
+            watcher.wait(2 * SECONDS_TO_END)
         except subprocess.TimeoutExpired:
-            waiting.kill()
+            watcher.kill()
 
 
 def end_processes(folder: str, owner: int) -> int:
-    """Kills what uses `folder`, by its command line or its open files; returns how many.
+    """Kills processes with `folder` in their command line or open files; returns how many.
 
-    Ray gives its workers other command lines once they run, but their logs stay open. So do those
-    of the process that started Ray, `owner`, and of what it started beside Ray: they are left.
+    Ray changes the command lines of its workers, but their logs stay open. The process that started
+    Ray, `owner`, has open logs too, and so do its other children: these are not killed.
     """
     found = 0
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             if int(process.name) not in (os.getpid(), owner) and _uses(process, folder, owner):
                 os.kill(int(process.name), signal.SIGKILL)
                 found += 1
@@ -70,16 +70,16 @@ def _uses(process: Path, folder: str, owner: int) -> bool:
 
 
 def _wait_and_end() -> None:
-    """The program: who it waits for and the folder come as a line; the pipe ends with its owner."""
+    """The program: reads owner and folder as one line; the pipe closes when the owner ends."""
     owner, folder = sys.stdin.readline().rstrip("\n").split(" ", 1)
     sys.stdin.read()
     deadline = time.monotonic() + SECONDS_TO_END
     while time.monotonic() < deadline:
         found = end_processes(folder, int(owner))
         shutil.rmtree(folder, ignore_errors=True)
-        if not found and not Path(folder).exists():  # what was dying may have written once more
+        if not found and not Path(folder).exists():  # one may have written while it ended
             return
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+        time.sleep(POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Ray started and stopped: on this machine's loopback alone, or a cluster that is there already.
+"""Ray: started on this machine's loopback interface, or a connection to a running cluster.
 
-Whoever can reach a Ray cluster can run programs on it. So every Ray that is started here wants a
-token, and listens on the loopback interface only.
+Everyone who can reach a Ray cluster can run programs on it. So a Ray that is started here requires
+a token and listens on the loopback interface only. The first half of this module sets what Ray has
+no option for, and undoes it after use: these are private names of Ray, which is why its version is
+pinned exactly.
 """
 
 import contextlib
@@ -14,58 +16,58 @@ import signal
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
+from typing import Any
 
 from labkit.distributed.process_reaper import reaper
-from labkit.errors import START_SECONDS, ParameterError, StalledError
+from labkit.errors import START_SECONDS, ParameterError, StalledError, poll
 from labkit.parameters import invalid
 from labkit.replay.ports import free_port
 from labkit.runtime import quiet
 
 TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-OURS: dict[str, str] = {}  # what `require_token` put into the environment
+SET_HERE: dict[str, str] = {}  # what `require_token` put into the environment
 
 
 def require_token() -> None:
-    """Turns on Ray's token authentication for what this process starts from now on.
+    """Turns on Ray's token authentication for processes that this one starts from now on.
 
-    A token that the environment names is used; else one is made, known to this process and its
-    children alone.
+    It uses the token that the environment names, or makes one that only this process and its
+    children know.
     """
     if "RAY_AUTH_MODE" not in os.environ:
-        os.environ["RAY_AUTH_MODE"] = OURS["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_MODE"] = SET_HERE["RAY_AUTH_MODE"] = "token"
     if not any(name in os.environ for name in TOKEN_VARIABLES):
-        os.environ["RAY_AUTH_TOKEN"] = OURS["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        os.environ["RAY_AUTH_TOKEN"] = SET_HERE["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     _read_again()
 
 
 def forget_token() -> None:
-    """Undoes `require_token`: another cluster has its own token, and Ray prefers ours."""
-    token = OURS.get("RAY_AUTH_TOKEN")
-    # Where another token stands now, the mode is its owner's too.
+    """Undoes `require_token`: another cluster has its own token, and Ray would use this one."""
+    token = SET_HERE.get("RAY_AUTH_TOKEN")
+    # If the token was replaced since, its owner has set the mode as well.
     if token is None or os.environ.get("RAY_AUTH_TOKEN") == token:
-        for name, value in OURS.items():
+        for name, value in SET_HERE.items():
             if os.environ.get(name) == value:
                 del os.environ[name]
-    OURS.clear()
+    SET_HERE.clear()
     _read_again()
 
 
 def _read_again() -> None:
-    """Has Ray read the environment again, as it did when it was imported."""
+    """Makes Ray read the environment again, as it did when it was imported."""
     from ray import _raylet
 
     _raylet.Config.initialize("")  # type: ignore[attr-defined]  # its stubs lack both
-    _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
+    _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]  # as above
 
 
 @contextlib.contextmanager
 def on_loopback() -> Iterator[None]:
-    """Makes Ray's processes that are started meanwhile listen on 127.0.0.1.
+    """Makes Ray processes that start inside the block listen on 127.0.0.1.
 
-    Ray rewrites a loopback address that it is given to the one that faces outward, except where
-    it believes that firewalls would ask about it; this is how it is told to believe so.
+    Ray replaces a loopback address by the outward one, except on systems whose firewalls would
+    ask the user; this sets the flag for such a system.
     """
     from ray._private import ray_constants
 
@@ -81,14 +83,14 @@ def on_loopback() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_messages() -> Iterator[None]:
-    """Keeps Ray's paragraphs on each death of a process out of the cell: we say it in one line.
+    """Hides Ray's paragraphs about each failed process; the driver prints one line instead.
 
-    `log_to_driver=False` leaves them there, and Ray has no other switch.
+    `log_to_driver=False` does not hide them, and Ray has no other option.
     """
     from ray._private import worker
 
     before = worker.print_to_stdstream
-    worker.print_to_stdstream = lambda *message, **how: None
+    worker.print_to_stdstream = lambda *message, **options: None
     try:
         yield
     finally:
@@ -96,12 +98,12 @@ def no_messages() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def patience() -> Iterator[None]:
-    """Waits longer for a node to start than the 15 s and 30 s that are written into Ray.
+def long_start() -> Iterator[None]:
+    """Waits longer for a node to start than the 15 s and 30 s that are fixed in Ray.
 
-    A raylet ends itself when one of its agents, loaded in Python, has not written down within 15 s
-    which port it took (ray-project/ray issue 65983); beside two trainings on two cores it takes
-    longer to load. So the ports are written down before: -1 for what nobody here asks.
+    A raylet ends itself when one of its Python agents has not stored its port within 15 s
+    (ray-project/ray issue 65983); next to two trainings on two cores an agent takes longer to load.
+    So the ports are stored before: -1 for agents that nothing here uses.
     """
     from ray import _raylet
     from ray._private import services
@@ -109,23 +111,16 @@ def patience() -> Iterator[None]:
     get_node, start_raylet = services.get_node, services.start_raylet
     place = list(inspect.signature(start_raylet).parameters).index
 
-    def patient_get_node(*arguments):
-        begin = time.monotonic()
-        while True:
-            try:
-                return get_node(*arguments)
-            except RuntimeError:
-                if time.monotonic() - begin > START_SECONDS:
-                    raise
-                time.sleep(0.5)
+    def patient_get_node(*arguments: Any) -> Any:
+        return poll(lambda: get_node(*arguments), RuntimeError, pause=0.5)
 
-    def start_with_ports(*arguments, **named):
+    def start_with_ports(*arguments: Any, **named: Any) -> Any:
         node, folder = arguments[place("node_id")], arguments[place("session_dir")]
         unused = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
         ports = {**dict.fromkeys(unused, -1), "runtime_env_agent_port": free_port()}
         named["runtime_env_agent_port"] = ports["runtime_env_agent_port"]
         for name, port in ports.items():
-            _raylet.persist_port(folder, node, name, port)  # type: ignore[attr-defined]
+            _raylet.persist_port(folder, node, name, port)  # type: ignore[attr-defined]  # as above
         return start_raylet(*arguments, **named)
 
     services.get_node, services.start_raylet = patient_get_node, start_with_ports
@@ -135,9 +130,9 @@ def patience() -> Iterator[None]:
         services.get_node, services.start_raylet = get_node, start_raylet
 
 
-OBJECT_STORE_BYTES = 200_000_000  # weights of some 0.3 MB pass through it
-# Ray runs its workers at a lower priority than everything else, where they would starve.
-# And it gives up on those that a busy machine is slow to start.
+OBJECT_STORE_BYTES = 200_000_000  # for weights of about 0.3 MB
+# Ray gives its workers a lower priority than all other processes, so that they would starve, and
+# gives up on workers that start slowly on a busy machine.
 SYSTEM = {
     "worker_niceness": 0,
     "worker_register_timeout_seconds": START_SECONDS,
@@ -147,10 +142,10 @@ CONNECT_SECONDS = 10
 
 
 def check_installed() -> None:
-    """Refuses to go on where there is no Ray.
+    """Checks that Ray is installed.
 
     Raises:
-        ParameterError: one line that says what to install.
+        ParameterError: it is not; one line says what to install.
     """
     if importlib.util.find_spec("ray") is None:
         raise ParameterError("Ray is not installed here: pip install '.[ray]' in labkit's folder")
@@ -158,20 +153,20 @@ def check_installed() -> None:
 
 @contextlib.contextmanager
 def connection(address: str | None, cpus: int) -> Iterator[None]:
-    """A Ray to work with for the length of a block.
+    """A connection to Ray for the length of a block.
 
     Args:
-        address: of a running cluster, `host:port` of its head, or 'auto' for the one that this
-            machine belongs to; it is left running. None starts a Ray on this machine for these
-            `cpus`, and stops it; one that this process has already is used, and left alone.
-        cpus: that a Ray started here counts; it does not measure them.
+        address: of a running cluster, which stays running: `host:port` of its head, or 'auto' for
+            the one that this machine belongs to. None starts Ray on this machine and stops it; a
+            Ray that this process has already connected to is used as it is.
+        cpus: number of CPUs that a Ray started here schedules on; it does not measure them.
 
     Raises:
-        ParameterError: there is no such cluster, or it wants another token.
+        ParameterError: there is no such cluster, or it requires another token.
     """
     check_installed()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else each start warns of it
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # it prints a warning
     import ray
 
     if ray.is_initialized():
@@ -192,7 +187,7 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
             else:
                 _connect(address)
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)  # Ray takes it for itself
+            signal.signal(signal.SIGTERM, before)  # Ray replaces it
         yield
 
 
@@ -207,7 +202,7 @@ def _start(folder: str, cpus: int) -> None:
     import ray
 
     try:
-        with patience():
+        with long_start():
             ray.init(
                 address="local",
                 num_cpus=cpus,

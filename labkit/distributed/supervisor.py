@@ -1,4 +1,4 @@
-"""The Ray actors of a run, watched: whether each answers, which was replaced, what that cost."""
+"""The actor supervisor: starts the Ray actors of a run, watches them and reports restarts."""
 
 import time
 import uuid
@@ -9,77 +9,76 @@ import attrs
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from labkit.distributed.parameter_server import NAMESPACE
+from labkit.distributed.context import NAMESPACE
 from labkit.errors import START_SECONDS, ActorLostError, ParameterError, RunError, StalledError
+from labkit.replay.reverb_replay import UNCONFIRMED
 
-ASK_SECONDS = 0.3  # between two questions to the same part
-MOST_RESTARTS = 10  # of one part; what dies more often has a reason
+STATUS_SECONDS = 0.3  # between two status calls to the same actor
+MAX_RESTARTS = 10  # of one actor; one that fails more often has a persistent cause
 
 
 @attrs.define
-class Part:
-    """One actor, its work without end, and what it last said of itself."""
+class SupervisedActor:
+    """One actor, its running method, and its last status."""
 
     name: str
     handle: Any
     work: Any = None  # the reference of `run` or `train`
-    asked: Any = None  # the reference of an unanswered question
-    heard_at: float = attrs.field(factory=time.monotonic)
+    pending: Any = None  # the reference of an unanswered status call
+    answered_at: float = attrs.field(factory=time.monotonic)
     status: dict[str, Any] = attrs.field(factory=dict)
-    cpu_before: float = 0.0  # seconds of earlier lives
-    spare: bool = False  # whether the run can do without it while another spare one answers
-    missed: bool = False  # that was said
+    cpu_before: float = 0.0  # seconds before its last restart
+    redundant: bool = False  # the run can do without it while another redundant one answers
+    reported: bool = False  # its silence was printed
 
     @property
     def cpu_seconds(self) -> float:
-        """Of all its lives; what a life took after its last answer is not known."""
+        """CPU seconds of all its processes, each up to its last answer."""
         return self.cpu_before + self.status.get("cpu_seconds", 0.0)
 
 
 @attrs.frozen
 class Restart:
-    """A part that died and was replaced by Ray."""
+    """An actor that failed and was restarted by Ray."""
 
-    part: Part
-    before: dict[str, Any]  # its last answer
-    after: dict[str, Any]  # the first answer of the new process
+    actor: SupervisedActor
+    before: dict[str, Any]  # its last status
+    after: dict[str, Any]  # the first status of the new process
     seconds: float  # between the two
 
 
-def cost_of(restart: Restart, n_step: int, env_step: int) -> dict[str, int]:
-    """What the death of a part costs at most: `env_steps_lost`, `gradient_steps_lost`.
+def restart_cost(restart: Restart, n_step: int, env_step: int) -> dict[str, int]:
+    """What a failure cost at most: `env_steps_lost`, `gradient_steps_lost`.
 
     Args:
-        restart: the death, with the part's last words and its successor's first.
-        n_step: env steps in a row.
+        restart: the failure, with the last status before it and the first one after it.
+        n_step: env steps in a transition.
         env_step: the newest that the learner has seen in the table.
     """
-    from labkit.replay.reverb_replay import UNCONFIRMED
-
-    name, before, after = restart.part.name, restart.before, restart.after
+    name, before, after = restart.actor.name, restart.before, restart.after
     lost = {"env_steps_lost": 0, "gradient_steps_lost": 0}
     if name.startswith("rollout worker"):
-        # Rows on their way, and those that waited for the rest of their window.
+        # Unconfirmed rows, and those of windows that were still open.
         lost["env_steps_lost"] = 2 * UNCONFIRMED - 1 + n_step - 1
     elif name == "replay":
         seen = max(before.get("inserts", 0), env_step)
         lost["env_steps_lost"] = max(0, seen - after.get("restored", 0))
     elif name == "learner":
-        lost["gradient_steps_lost"] = max(0, before["step"] - after["began"])
+        lost["gradient_steps_lost"] = max(0, before["step"] - after["first_step"])
     return lost
 
 
 class ActorSupervisor:
-    """All parts of a run.
+    """All actors of a run.
 
     Args:
-        patience: seconds without an answer, after the first, until a part counts as stalled.
+        timeout: seconds without an answer, after the first, until an actor counts as stalled.
     """
 
-    def __init__(self, patience: float = START_SECONDS) -> None:
-        self.patience = patience
-        self.parts: dict[str, Part] = {}
-        self.names = f"labkit {uuid.uuid4().hex[:8]} "  # of this run's actors begin so
+    def __init__(self, timeout: float = START_SECONDS) -> None:
+        self.timeout = timeout
+        self.actors: dict[str, SupervisedActor] = {}
+        self.prefix = f"labkit {uuid.uuid4().hex[:8]} "  # of the names of this run's actors
 
     def start_actor(
         self,
@@ -87,98 +86,100 @@ class ActorSupervisor:
         kind: type,
         *arguments: Any,
         work: str = "run",
-        spare: bool = False,
+        redundant: bool = False,
         **options: Any,
     ) -> Any:
-        """Makes an actor and sets it to work; Ray starts it anew when it dies.
+        """Starts an actor and its work; Ray restarts it when it fails.
 
         Args:
             name: unique, for messages.
             kind: the class.
             arguments: of the class.
             work: the method that never returns; empty for none.
-            spare: whether its silence is only said, as long as another spare part answers.
+            redundant: its silence is only printed, as long as another redundant actor answers.
             options: of the actor, such as `num_cpus`.
 
         Returns:
             The actor's handle.
         """
-        again = {"max_restarts": MOST_RESTARTS, "max_task_retries": -1}
-        known = {"name": self.names + name, "namespace": NAMESPACE}
-        actor: Any = ray.remote(kind).options(max_concurrency=4, **known, **again, **options)
-        handle = actor.remote(*arguments)
-        part = self.parts[name] = Part(name, handle, spare=spare)
+        restarts = {"max_restarts": MAX_RESTARTS, "max_task_retries": -1}
+        named = {"name": self.prefix + name, "namespace": NAMESPACE}
+        remote: Any = ray.remote(kind).options(max_concurrency=4, **named, **restarts, **options)
+        handle = remote.remote(*arguments)
+        actor = self.actors[name] = SupervisedActor(name, handle, redundant=redundant)
         if work:
-            part.work = getattr(handle, work).remote()
+            actor.work = getattr(handle, work).remote()
         return handle
 
-    def look(self, seconds: float) -> Iterator[Restart]:
-        """Asks every part how it is, waits a little for answers, and tells who was replaced.
+    def poll(self, seconds: float) -> Iterator[Restart]:
+        """Asks every actor for its status, waits for answers, and yields those that restarted.
+
+        Args:
+            seconds: to wait for answers.
 
         Raises:
-            RunError, ParameterError: what ended a part's work.
-            ActorLostError: a part died more often than it is replaced.
-            StalledError: a part does not answer.
+            RunError, ParameterError: what ended an actor's work.
+            ActorLostError: an actor failed more often than it is restarted.
+            StalledError: an actor does not answer.
         """
         now = time.monotonic()
-        for part in self.parts.values():
-            if part.asked is None and now - part.heard_at > ASK_SECONDS:
-                part.asked = part.handle.status.remote()
+        for actor in self.actors.values():
+            if actor.pending is None and now - actor.answered_at > STATUS_SECONDS:
+                actor.pending = actor.handle.status.remote()
         waiting = {
-            ref: part for part in self.parts.values() for ref in (part.asked, part.work) if ref
+            ref: actor
+            for actor in self.actors.values()
+            for ref in (actor.pending, actor.work)
+            if ref
         }
         ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=seconds)
         for ref in ready:
-            part = waiting[ref]
-            answer = result(part, ref)
-            if ref == part.asked and (restart := self._heard(part, answer)):
+            actor = waiting[ref]
+            answer = fetch(actor, ref)
+            if ref == actor.pending and (restart := self._answered(actor, answer)):
                 yield restart
-        self._judge_silence()
+        self._check_silence()
 
-    def _judge_silence(self) -> None:
+    def _check_silence(self) -> None:
         now = time.monotonic()
         limits = {
-            name: self.patience if part.status else START_SECONDS
-            for name, part in self.parts.items()
+            name: self.timeout if actor.status else START_SECONDS
+            for name, actor in self.actors.items()
         }
-        silent = [part for part in self.parts.values() if now - part.heard_at > limits[part.name]]
-        others = any(part.spare and part not in silent for part in self.parts.values())
-        for part in silent:
-            if not (part.spare and others):
-                raise StalledError(_silence(part, limits[part.name]))
-            if not part.missed:
-                print(f"{_silence(part, limits[part.name])}; the run goes on without it")
-                part.missed = True
+        silent = [a for a in self.actors.values() if now - a.answered_at > limits[a.name]]
+        others = any(a.redundant and a not in silent for a in self.actors.values())
+        for actor in silent:
+            message = _silence(actor, limits[actor.name])
+            if not (actor.redundant and others):
+                raise StalledError(message)
+            if not actor.reported:
+                print(f"{message}; the run continues without it")
+                actor.reported = True
 
-    def _heard(self, part: Part, answer: dict[str, Any]) -> Restart | None:
+    def _answered(self, actor: SupervisedActor, status: dict[str, Any]) -> Restart | None:
         now = time.monotonic()
-        before, waited = part.status, now - part.heard_at
-        part.status, part.heard_at, part.asked, part.missed = answer, now, None, False
-        if not before or before["process"] == answer["process"]:
+        before, waited = actor.status, now - actor.answered_at
+        actor.status, actor.answered_at, actor.pending, actor.reported = status, now, None, False
+        if not before or before["process"] == status["process"]:
             return None
-        part.cpu_before += before["cpu_seconds"]
-        return Restart(part, before, answer, waited)
+        actor.cpu_before += before["cpu_seconds"]
+        return Restart(actor, before, status, waited)
 
-    def finished(self, name: str) -> Any:
-        """What a part's work returned; None while it goes on."""
-        part = self.parts[name]
-        ready, _ = ray.wait([part.work], timeout=0)
-        return result(part, part.work) if ready else None
+    def result(self, name: str) -> Any:
+        """What an actor's work returned; None while it runs."""
+        actor = self.actors[name]
+        ready, _ = ray.wait([actor.work], timeout=0)
+        return fetch(actor, actor.work) if ready else None
 
-    def wait(self, name: str, seconds: float) -> Any:
-        """What a part's work returns, or None when it takes longer."""
-        part = self.parts[name]
-        ready, _ = ray.wait([part.work], timeout=seconds)
-        return result(part, part.work) if ready else None
-
-    def stop_actors(self, *names: str) -> None:
-        """Ends parts, all of them if none is named; Ray does not replace these."""
-        for name in names or list(self.parts):
-            ray.kill(self.parts.pop(name).handle, no_restart=True)
+    def stop_actors(self) -> None:
+        """Stops all actors; Ray does not restart these."""
+        for actor in self.actors.values():
+            ray.kill(actor.handle, no_restart=True)
+        self.actors = {}
 
 
-def result(part: Part, ref: Any) -> Any:
-    """What a reference holds; errors of labkit as themselves, Ray's as one line."""
+def fetch(actor: SupervisedActor, ref: Any) -> Any:
+    """The value of a reference; errors of labkit as themselves, Ray's in one line."""
     try:
         return ray.get(ref)
     except RayTaskError as error:
@@ -187,19 +188,19 @@ def result(part: Part, ref: Any) -> Any:
         raise
     except RayActorError as error:
         raise ActorLostError(
-            f"{part.name} was lost and could not be replaced: {_last_line(error)}"
+            f"{actor.name} was lost and could not be restarted: {_last_line(error)}"
         ) from None
     except RayError as error:
-        raise ActorLostError(f"{part.name} failed: {_last_line(error)}") from None
+        raise ActorLostError(f"{actor.name} failed: {_last_line(error)}") from None
 
 
 def _last_line(error: Exception) -> str:
-    """Where Ray's paragraphs say what went wrong."""
+    """The last line of Ray's message, which holds the reason."""
     return (str(error).strip() or "no reason given").splitlines()[-1].strip()
 
 
-def _silence(part: Part, limit: float) -> str:
-    said = "has not answered for" if part.status else "was not started within"
+def _silence(actor: SupervisedActor, limit: float) -> str:
+    what = "has not answered for" if actor.status else "did not start within"
     free = ray.available_resources().get("CPU", 0)
     total = ray.cluster_resources().get("CPU", 0)
-    return f"{part.name} {said} {limit:g} s; Ray has {total:g} CPUs, {free:g} of them free"
+    return f"{actor.name} {what} {limit:g} s; Ray has {total:g} CPUs, {free:g} of them free"

@@ -1,6 +1,7 @@
-"""Environments by name: seeded on their own, quiet, and honest about time limits."""
+"""Environments by id or factory, with separate seeds; a time limit truncates an episode."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import gym
 import numpy as np
@@ -9,6 +10,9 @@ from labkit.environments.seeding import SeededEnv, raw_env
 from labkit.errors import ParameterError
 from labkit.parameters import did_you_mean, invalid
 from labkit.runtime import quiet
+
+if TYPE_CHECKING:
+    from tf_agents.environments.py_environment import PyEnvironment
 
 
 def known_names() -> list[str]:
@@ -19,7 +23,7 @@ def known_names() -> list[str]:
 
 
 def check_name(name: str) -> None:
-    """Refuses an id that is not registered, and names the nearest one that is.
+    """Rejects an id that is not registered; the error names the closest one that is.
 
     Raises:
         ParameterError: `name` is not registered.
@@ -35,16 +39,16 @@ def make_environment(
     seed: int | None = None,
     max_episode_steps: int | None = None,
     bootstrap_time_limits: bool = True,
-):
-    """A TF-Agents `PyEnvironment`; a time limit ends an episode with discount 1, a fall with 0.
+) -> "PyEnvironment":
+    """A TF-Agents `PyEnvironment`: a truncation keeps discount 1, a termination has discount 0.
 
     Args:
-        name: a registered id, or a callable that returns a Gym 0.23 environment: one's own
-            environment is `make(MyEnv, max_episode_steps=200)`.
-        seed: seeds everything the environment draws from; None leaves it unpredictable.
+        name: a registered id, or a callable that returns a Gym 0.23 environment, for example
+            `make_environment(MyEnv, max_episode_steps=200)`.
+        seed: of everything random in the environment; None leaves it unpredictable.
         max_episode_steps: env steps until the time limit; None takes the registered one, if any.
-        bootstrap_time_limits: False gives the end of time discount 0 too, as gym's own time limit
-            does: for comparison (Pardo et al. 2018, "Time Limits in Reinforcement Learning").
+        bootstrap_time_limits: False makes a truncation a termination, as gym's own time limit
+            does, for comparison (Pardo et al. 2018, "Time Limits in Reinforcement Learning").
 
     Raises:
         ParameterError: an unknown id, or an environment that this host cannot make.
@@ -55,21 +59,21 @@ def make_environment(
     else:
         maker = name
     try:
-        isolated = SeededEnv(maker, max_episode_steps, bootstrap_time_limits)
+        seeded = SeededEnv(maker, max_episode_steps, bootstrap_time_limits)
     except (ImportError, gym.error.Error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ParameterError(f"env_name = {name!r} cannot be made here: {reason}") from None
-    isolated.seed(seed)
-    from tf_agents.environments import suite_gym  # imports TensorFlow: not before it is needed
+        raise invalid("env_name", name, f"an environment that works here ({reason})") from None
+    seeded.seed(seed)
+    from tf_agents.environments import suite_gym  # imports TensorFlow
 
-    return suite_gym.wrap_env(isolated, max_episode_steps=isolated.max_episode_steps)
+    return suite_gym.wrap_env(seeded, max_episode_steps=seeded.max_episode_steps)
 
 
-def check_specs(env) -> None:
-    """Refuses what SAC cannot train on: anything but flat observations and bounded actions.
+def check_specs(env: "PyEnvironment") -> None:
+    """Rejects what SAC cannot train on: anything but flat observations and bounded actions.
 
     Raises:
-        ParameterError: names the environment and what it offers.
+        ParameterError: names the environment and its shapes or bounds.
     """
     action_spec = env.action_spec()
     name = raw_env(env).spec.id if raw_env(env).spec else type(raw_env(env)).__name__
@@ -81,7 +85,7 @@ def check_specs(env) -> None:
                 f"of shape {shape} and dtype {dtype}"
             )
             raise invalid("env_name", name, allowed)
-    # TF-Agents makes the largest float32 of an infinite bound.
+    # TF-Agents turns an infinite bound into the largest float32.
     if np.max(np.abs([action_spec.minimum, action_spec.maximum])) >= np.finfo(np.float32).max:
         allowed = (
             "an environment with bounded actions; those of this one range from "

@@ -1,10 +1,15 @@
-"""What an environment simulates: seconds of one env step, the position of its base."""
+"""Physical quantities of an environment: seconds of one env step, position of the robot."""
+
+from typing import TYPE_CHECKING
 
 from labkit.environments.seeding import raw_env
 
+if TYPE_CHECKING:
+    from tf_agents.environments.py_environment import PyEnvironment
 
-def step_seconds(env) -> float:
-    """Simulated seconds of one env step: 0.01 for the Minitaur, whatever its metadata say."""
+
+def step_seconds(env: "PyEnvironment") -> float:
+    """Simulated seconds of one env step: 0.01 for the Minitaur, whose metadata are wrong."""
     inner = raw_env(env)
     if hasattr(inner, "_action_repeat") and hasattr(inner, "_time_step"):
         return inner._time_step * inner._action_repeat
@@ -16,8 +21,8 @@ def step_seconds(env) -> float:
     return 1.0 / next((rate for rate in rates if rate), 50)
 
 
-def forward_position(env) -> float | None:
-    """The base's place along the axis it is paid to move along, in metres; None without one."""
+def forward_position(env: "PyEnvironment") -> float | None:
+    """The base's position along the axis that the reward counts, in metres; None without one."""
     inner = raw_env(env)
     if hasattr(inner, "minitaur"):
         return float(inner.minitaur.GetBasePosition()[0])

@@ -1,15 +1,18 @@
-"""An environment with its own random generators, so that nothing else that draws can change it."""
+"""An environment with its own random generators, which no other random draw can disturb."""
 
 import contextlib
 import random
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gym
 import numpy as np
 
 from labkit.environments.watchdog import Watchdog
 from labkit.runtime import quiet
+
+if TYPE_CHECKING:
+    from tf_agents.environments.py_environment import PyEnvironment
 
 
 class SeededEnv(gym.Wrapper):
@@ -26,13 +29,13 @@ class SeededEnv(gym.Wrapper):
         max_episode_steps: int | None = None,
         bootstrap_time_limits: bool = True,
     ):
-        self.watchdog = Watchdog()  # one that watches nothing
+        self.watchdog = Watchdog()  # without a limit
         self._python_state = random.getstate()
         self._numpy_generator = np.random.MT19937()
         with self._own_generators(), quiet():
             env = make()
-        # gym's TimeLimit reports the end of time as a terminal state; TF-Agents' own wrapper,
-        # put around this one in `make`, ends the episode and leaves the discount at 1.
+        # gym's TimeLimit reports a truncation as a termination. TF-Agents' wrapper, which
+        # `make_environment` adds, truncates the episode and leaves the discount at 1.
         registered = None
         while isinstance(env, gym.wrappers.TimeLimit | gym.wrappers.OrderEnforcing):
             if isinstance(env, gym.wrappers.TimeLimit):
@@ -66,13 +69,13 @@ class SeededEnv(gym.Wrapper):
         return self.env.seed(seed)
 
     def get_state(self) -> dict[str, Any]:
-        """Its copy of the global generators, as numbers and text that JSON holds."""
+        """Its copy of the global generators, as numbers and text for JSON."""
         numpy_state = self._numpy_generator.state
         key, position = numpy_state["state"]["key"].tolist(), numpy_state["state"]["pos"]
         return {"python": self._python_state, "numpy": {"key": key, "pos": int(position)}}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Takes what `get_state` gave, also after a way through JSON."""
+        """Restores what `get_state` returned, also after it was stored as JSON."""
         version, internal, gauss = state["python"]
         self._python_state = (version, tuple(internal), gauss)
         key = np.array(state["numpy"]["key"], np.uint32)
@@ -81,7 +84,10 @@ class SeededEnv(gym.Wrapper):
 
     def reset(self, **kwargs: Any) -> Any:
         """Begins an episode with this environment's own generators."""
-        with self._own_generators(), quiet():  # some environments first connect here, and print
+        with (
+            self._own_generators(),
+            quiet(),
+        ):  # some environments print here
             return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> Any:
@@ -90,13 +96,13 @@ class SeededEnv(gym.Wrapper):
             return self.env.step(action)
 
 
-def seeded_env(env) -> SeededEnv:
+def seeded_env(env: "PyEnvironment") -> SeededEnv:
     """The wrapper that holds the environment's own generators."""
     while hasattr(env, "wrapped_env"):
         env = env.wrapped_env()
     return env.gym
 
 
-def raw_env(env) -> gym.Env:
+def raw_env(env: "PyEnvironment") -> gym.Env:
     """The Gym environment inside every wrapper."""
     return seeded_env(env).unwrapped

@@ -1,7 +1,7 @@
-"""A watchdog for environments: ends the process when one step or reset never comes back.
+"""A watchdog for environments: ends the process when a step or a reset never returns.
 
-Physics that hangs holds Python's lock: nothing inside the process can interrupt it, or even say so.
-A second, tiny process watches a counter in shared memory that is odd while the environment works.
+Physics that hangs holds Python's lock: nothing inside the process can interrupt or report it. A
+second, tiny process watches a counter in shared memory that is odd while the environment works.
 """
 
 import mmap
@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 NOTE = "ended_by_watchdog.txt"
-ENDED = (
-    "the environment did not come back from one step or reset within {limit:g} s and was hanging "
-    "in its own code, which nothing inside the process can interrupt: the process was ended"
+KILLED = (
+    "the environment did not return from a step or reset within {limit:g} s; it hung in its own "
+    "code, which nothing inside the process can interrupt, so the process was killed"
 )
 
 
@@ -23,8 +23,8 @@ class Watchdog:
     """Watches one environment at a time.
 
     Args:
-        limit: seconds that a step or a reset may take; 0 watches nothing.
-        folder: where `NOTE` is left for the next start, when the process had to be ended.
+        limit: seconds that a step or a reset may take; 0 means no limit.
+        folder: where the kill note `NOTE` is written for the next start.
     """
 
     def __init__(self, limit: float = 0, folder: Path = Path()):
@@ -39,26 +39,23 @@ class Watchdog:
                 command = [sys.executable, "-I", "-S", __file__, *arguments]
                 pipe = subprocess.PIPE
                 self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe)
-                os.read(self._child.stdout.fileno(), 1)  # type: ignore[union-attr]  # it is open
+                os.read(self._child.stdout.fileno(), 1)  # type: ignore[union-attr]  # opened above
 
     def turn(self) -> None:
-        """The environment begins to work, or has come back: called before and after."""
+        """Is called before and after each step and reset."""
         if self._child is not None:
             self._count += 1
             struct.pack_into("q", self._shared, 0, self._count)
 
     def close(self) -> None:
-        """Lets the watching process go; may be called twice."""
+        """Ends the watching process; may be called twice."""
         if self._child is not None:
             self._child.communicate()
             self._child = None
 
 
 def read_kill_note(folder: Path) -> str:
-    """What a watchdog left in `folder` when it ended the process; empty if none did.
-
-    It is said once: the note is removed.
-    """
+    """The kill note that a watchdog wrote to `folder`, or an empty string; removes the note."""
     note = folder / NOTE
     text = note.read_text().strip() if note.exists() else ""
     note.unlink(missing_ok=True)
@@ -66,7 +63,7 @@ def read_kill_note(folder: Path) -> str:
 
 
 def _stopped(pid: int) -> bool:
-    """Whether somebody suspended the process, with SIGSTOP or a debugger."""
+    """Whether the process is suspended, by SIGSTOP or a debugger."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
     except OSError:
@@ -74,7 +71,7 @@ def _stopped(pid: int) -> bool:
 
 
 def _watch(pid: int, limit: float, shared: str, note: str) -> None:
-    """The watching process: ends with its parent, whose end closes our standard input."""
+    """The watching process; it ends when its parent does, which closes standard input."""
     import select
     import signal
     import time
@@ -83,7 +80,7 @@ def _watch(pid: int, limit: float, shared: str, note: str) -> None:
         counter = mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ)
     os.write(1, b".")
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's business
+        signal.signal(number, signal.SIG_IGN)  # Ctrl-C in a terminal is for the parent
     last, since = 0, time.monotonic()
     pause = min(1.0, limit / 4)
     while not select.select([0], [], [], pause)[0]:
@@ -91,7 +88,7 @@ def _watch(pid: int, limit: float, shared: str, note: str) -> None:
         if now != last or now % 2 == 0 or _stopped(pid):
             last, since = now, time.monotonic()
         elif time.monotonic() - since > limit:
-            text = ENDED.format(limit=limit)
+            text = KILLED.format(limit=limit)
             try:
                 Path(note).write_text(text + "\n")
             finally:

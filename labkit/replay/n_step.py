@@ -1,51 +1,104 @@
-"""Transitions over several env steps: their rewards summed, their discounts multiplied."""
+"""N-step transitions, and the observer that makes transitions of a TF-Agents driver's steps."""
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
+import attrs
 import numpy as np
+
+from labkit.replay.transitions import Scalar, Transition, Write
+
+if TYPE_CHECKING:
+    from tf_agents.trajectories import trajectory
+
+
+@attrs.define
+class _Window:
+    """A transition whose last step is still to come."""
+
+    observation: np.ndarray
+    action: np.ndarray
+    reward: Scalar
+    discount: Scalar
+
+    def closed(self, next_observation: np.ndarray) -> Transition:
+        return Transition(
+            self.observation, self.action, self.reward, self.discount, next_observation
+        )
 
 
 class NStepWriter:
-    """Turns single env steps into transitions over `steps` of them, one for each step taken.
+    """Turns single env steps into transitions over `n_step` of them, one for each step taken.
 
     With rewards r, the environment's discounts d and γ it writes, for the step at time t,
 
-        r_t = Σ_k γ^k d_1 … d_k r_{t+k},  discount_t = γ^(n-1) d_1 … d_n,  obs_t: n steps later
+        reward = Σ_k γ^k d_1 … d_k r_{t+k},  discount = γ^(n-1) d_1 … d_n,
 
-    so that a critic that computes r_t + γ · discount_t · V(obs_t) learns from n rewards at once
-    (Sutton and Barto 2018, equation 7.1; no correction for the actions in between being older than
-    the policy). At the end of an episode the last windows are shorter.
+    with the observation n steps later as next observation. A critic that computes
+    reward + γ · discount · V(next observation) learns from n rewards at once (Sutton and Barto
+    2018, equation 7.1; without correction for the older policy that took the actions in between).
+    At the end of an episode the last windows are shorter.
 
     Args:
-        write: takes `(obs_tm1 [obs], a_tm1 [act], r_t, discount_t, obs_t [obs])`.
-        steps: n, 1 or more; with 1 each step is written as it is.
+        write: takes each finished transition.
+        n_step: n, 1 or more; with 1 each step is written as it is.
         gamma: γ, the discount per env step.
     """
 
-    def __init__(self, write: Callable[..., Any], steps: int, gamma: float):
-        self._write, self._steps, self._gamma = write, steps, gamma
-        self._open: deque[list[Any]] = (
-            deque()
-        )  # [observation, action, reward, discount], oldest first
-        self._newest: Any = None
+    def __init__(self, write: Write, n_step: int, gamma: float):
+        self._write, self._n_step, self._gamma = write, n_step, gamma
+        self._open: deque[_Window] = deque()  # oldest first
+        self._newest = np.zeros(0, np.float32)
 
-    def write(self, obs_tm1, a_tm1, r_t, discount_t, obs_t) -> None:
+    def write(self, step: Transition) -> None:
         """Adds one env step; writes the window that is now full."""
         for window in self._open:
-            window[2] += self._gamma * window[3] * r_t
-            window[3] *= self._gamma * discount_t
-        self._open.append([obs_tm1, a_tm1, np.float32(r_t), np.float32(discount_t)])
-        self._newest = obs_t
-        if len(self._open) == self._steps:
-            self._write(*self._open.popleft(), obs_t)
+            window.reward += self._gamma * window.discount * step.reward
+            window.discount *= self._gamma * step.discount
+        reward, discount = np.float32(step.reward), np.float32(step.discount)
+        self._open.append(_Window(step.observation, step.action, reward, discount))
+        self._newest = step.next_observation
+        if len(self._open) == self._n_step:
+            self._write(self._open.popleft().closed(self._newest))
 
     def end(self) -> None:
         """Writes the windows that are not full: the episode, or the collection, is over."""
         while self._open:
-            self._write(*self._open.popleft(), self._newest)
+            self._write(self._open.popleft().closed(self._newest))
 
     def drop(self) -> None:
-        """Forgets them: what comes next does not follow from what came before."""
+        """Forgets the open windows: the next step does not follow from the last one."""
         self._open.clear()
+
+
+class TransitionObserver:
+    """An observer for TF-Agents drivers that makes transitions of neighbouring steps.
+
+    A driver reports step t without the observation that follows; that one comes with the next
+    call. No transition starts from the boundary between two episodes, nor from a step that a new
+    episode follows without a boundary, because another driver reset the environment.
+
+    Args:
+        write: takes each transition.
+        n_step, gamma: each transition spans that many env steps, see `NStepWriter`.
+    """
+
+    def __init__(self, write: Write, n_step: int = 1, gamma: float = 1.0):
+        self._windows = NStepWriter(write, n_step, gamma)
+        self._previous: trajectory.Trajectory | None = None
+
+    def __call__(self, step: "trajectory.Trajectory") -> None:
+        """Takes a driver's unbatched trajectories one by one."""
+        last, self._previous = self._previous, step
+        if last is None:
+            return
+        if last.is_boundary() or step.is_first():
+            self._windows.end()
+            return
+        self._windows.write(
+            Transition(last.observation, last.action, last.reward, last.discount, step.observation)
+        )
+
+    def end(self) -> None:
+        """Writes the windows that are still open; no step may follow."""
+        self._windows.end()

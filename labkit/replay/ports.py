@@ -1,4 +1,4 @@
-"""Who could reach a Reverb server of this host."""
+"""Ports of Reverb servers: free ones, taken ones, and whether other hosts can reach them."""
 
 import errno
 import functools
@@ -8,7 +8,7 @@ from labkit.parameters import invalid
 
 
 def check_port(port: int) -> None:
-    """Refuses a port that something listens on; Reverb itself would share it without a word.
+    """Rejects a port that another program listens on; Reverb would share it silently.
 
     Raises:
         ParameterError: one line that names the port.
@@ -22,28 +22,30 @@ def check_port(port: int) -> None:
                 probe.bind((anywhere, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise invalid("port", port, "a free one: another program listens there") from None
+                raise invalid("port", port, "free: another program listens there") from None
             if error.errno == errno.EACCES:
-                raise invalid("port", port, "1024 to 65535: lower ones need privileges") from None
+                raise invalid(
+                    "port", port, "from 1024 to 65535: lower ports need privileges"
+                ) from None
             if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # no IPv6 here
                 raise
 
 
 def free_port() -> int:
-    """A port that nothing listens on at this moment."""
+    """A port that no program listens on now."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return probe.getsockname()[1]
 
 
 WARNING = (
-    "note: Reverb's servers listen on every network interface and know no password, and this host "
-    "has an address that faces outward; see Safety in the README"
+    "note: Reverb servers listen on every network interface without a password, and other hosts "
+    "may reach this one; see Safety in the README"
 )
 
 
 def faces_outward() -> bool:
-    """Whether this host has an address that others could reach a Reverb server at.
+    """Whether this host has an address at which other hosts could reach a Reverb server.
 
     Nothing is sent: connecting a datagram socket only asks the kernel which of its addresses it
     would use.
@@ -62,6 +64,6 @@ def faces_outward() -> bool:
 
 @functools.cache
 def warn_once() -> None:
-    """Says, the first time in this process, that such a server can be reached from outside."""
+    """Prints `WARNING`, once in this process, if other hosts could reach a server here."""
     if faces_outward():
         print(WARNING)

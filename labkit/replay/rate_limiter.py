@@ -1,7 +1,7 @@
-"""Waits on a Reverb table that say whom the table holds and why, and that end.
+"""Waits on a Reverb table with a time limit and a reason.
 
-Reverb waits for ever, without a word, when a rate limiter holds a request. The functions here
-print, after a few seconds, what the server knows about the table, and give up with `StalledError`.
+When a rate limiter blocks a request, Reverb waits indefinitely and prints nothing. The functions
+here print the reason after a few seconds and raise `StalledError` at the time limit.
 """
 
 import math
@@ -21,12 +21,12 @@ LIMIT_SECONDS = 30.0
 
 
 @attrs.frozen
-class Limiter:
-    """What a server tells about one table's traffic.
+class LimiterState:
+    """What a server reports about one table: its size, its counters and its rate limiter.
 
-    The limiter watches `balance` = inserts × samples_per_insert − samples. A sample may not take
-    it below `min_diff`, an insert not above `max_diff`; nor is anything sampled while the table is
-    smaller than `min_size`, while inserts up to that size are always free.
+    The limiter bounds `balance` = inserts × samples_per_insert − samples. A sample may not take
+    it below `min_diff`, an insert not above `max_diff`. Samples are blocked while the table is
+    smaller than `min_size`; inserts up to that size are always allowed.
     """
 
     table: str
@@ -44,11 +44,11 @@ class Limiter:
         """Inserts × samples_per_insert − samples."""
         return self.inserts * self.samples_per_insert - self.samples
 
-    def holds_sample(self) -> str:
-        """Why the next sample must wait, as a sentence; empty when it need not."""
+    def blocks_sample(self) -> str:
+        """Why the limiter blocks the next sample, as a sentence; empty if it does not."""
         if self.size < self.min_size:
             return (
-                f"{self.table!r} holds {_count(self.size, 'item')}, its rate limiter wants "
+                f"{self.table!r} holds {_count(self.size, 'item')}, its rate limiter requires "
                 f"{self.min_size} before it may be sampled"
             )
         missing = self.min_diff - (self.balance - 1)
@@ -57,8 +57,8 @@ class Limiter:
         needed = math.ceil(missing / self.samples_per_insert)
         return self._sentence(f"fall below {self.min_diff:g}", _count(needed, "insert"))
 
-    def holds_insert(self) -> str:
-        """Why the next insert must wait, as a sentence; empty when it need not."""
+    def blocks_insert(self) -> str:
+        """Why the limiter blocks the next insert, as a sentence; empty if it does not."""
         excess = self.balance + self.samples_per_insert - self.max_diff
         if self.size + 1 <= self.min_size or excess <= 0:
             return ""
@@ -66,7 +66,7 @@ class Limiter:
 
     def _sentence(self, bound: str, first: str) -> str:
         return (
-            f"{self.table!r} has taken {_count(self.inserts, 'insert')} and given "
+            f"{self.table!r} has counted {_count(self.inserts, 'insert')} and "
             f"{_count(self.samples, 'sample')}; its rate limiter does not let "
             f"{self.samples_per_insert:g} × inserts − samples {bound}: {first} must come first"
         )
@@ -76,8 +76,8 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def limiter(client: reverb.Client, table: str) -> Limiter:
-    """What the server says about `table` at this moment.
+def limiter_state(client: reverb.Client, table: str) -> LimiterState:
+    """What the server reports about `table` now.
 
     Raises:
         StalledError: no server answers, or it has no such table.
@@ -88,10 +88,12 @@ def limiter(client: reverb.Client, table: str) -> Limiter:
         raise StalledError(f"no Reverb server answers at {client.server_address}") from None
     if table not in tables:
         names = ", ".join(repr(name) for name in sorted(tables))
-        raise StalledError(f"the server at {client.server_address} has no {table!r}, but {names}")
+        raise StalledError(
+            f"the server at {client.server_address} has no table {table!r}; it has {names}"
+        )
     info = tables[table]
     rates = info.rate_limiter_info
-    return Limiter(
+    return LimiterState(
         table=table,
         size=info.current_size,
         max_size=info.max_size,
@@ -105,41 +107,42 @@ def limiter(client: reverb.Client, table: str) -> Limiter:
 
 
 def diagnose(client: reverb.Client, table: str, doing: str) -> str:
-    """One sentence: why `doing` ('sample' or 'insert') waits, or that the table holds nobody."""
+    """One sentence: why `doing` ('sample' or 'insert') waits, or that the limiter allows it."""
     try:
-        now = limiter(client, table)
+        now = limiter_state(client, table)
     except StalledError as error:
         return str(error)
-    reason = now.holds_sample() if doing == "sample" else now.holds_insert()
+    reason = now.blocks_sample() if doing == "sample" else now.blocks_insert()
     return reason or (
-        f"{table!r} holds nobody back: it has {_count(now.size, 'item')} and would allow the next "
-        f"{doing}; look for a writer that has not flushed, or a batch that is not full"
+        f"the rate limiter of {table!r} would allow the next {doing}: the table has "
+        f"{_count(now.size, 'item')}; is there a writer that has not flushed, or "
+        "a batch that is not full?"
     )
 
 
-class _Patience:
-    """Counts the seconds of one wait; speaks once, then gives up."""
+class _Deadline:
+    """Times one wait: prints the reason once, raises `StalledError` at the limit."""
 
-    def __init__(self, client, table: str, doing: str, notice: float, limit: float):
+    def __init__(self, client: reverb.Client, table: str, doing: str, notice: float, limit: float):
         self._client, self._table, self._doing = client, table, doing
         self._notice, self._limit = notice, limit
-        self._begin, self._told = time.monotonic(), False
+        self._begin, self._printed = time.monotonic(), False
 
     def next_wait(self) -> float:
-        """Seconds until there is something to say.
+        """Seconds until the message is due, or the limit.
 
         Raises:
             StalledError: the limit has passed.
         """
         waited = time.monotonic() - self._begin
-        if waited >= self._notice and not self._told:
-            self._told = True
+        if waited >= self._notice and not self._printed:
+            self._printed = True
             print(f"waiting to {self._doing} for {self._notice:g} s: {self._reason()}")
         if waited >= self._limit:
             raise StalledError(
                 f"gave up waiting to {self._doing} after {self._limit:g} s: {self._reason()}"
             )
-        return max(0.01, (self._limit if self._told else self._notice) - waited)
+        return max(0.01, (self._limit if self._printed else self._notice) - waited)
 
     def _reason(self) -> str:
         return diagnose(self._client, self._table, self._doing)
@@ -155,13 +158,13 @@ def wait_for(
 ) -> Any:
     """Returns what `action()` returns, for example `lambda: next(batches)`.
 
-    After the limit, `action` is left behind in its thread: Reverb cannot take a request back, and
-    will answer it should the table move on.
+    After the limit, `action` stays behind in its thread: Reverb cannot cancel a request, and
+    answers it as soon as the table allows.
 
     Raises:
-        StalledError: the limit has passed; the message says whom the table holds and why.
+        StalledError: the limit has passed; the message gives the reason.
     """
-    patience = _Patience(client, table, doing, notice_seconds, limit_seconds)
+    deadline = _Deadline(client, table, doing, notice_seconds, limit_seconds)
     outcome: list[tuple[bool, Any]] = []
 
     def run() -> None:
@@ -173,7 +176,7 @@ def wait_for(
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     while not outcome:
-        thread.join(patience.next_wait())
+        thread.join(deadline.next_wait())
     succeeded, value = outcome[0]
     if not succeeded:
         raise value
@@ -189,20 +192,20 @@ def sample(
 ) -> list[reverb.replay_sample.ReplaySample]:
     """Draws `count` items, each with its data as columns in the structure of the table's signature.
 
-    Nothing is asked of the table before it would allow it, so that giving up leaves no request
-    behind. For looking at tables; training reads a `TrajectoryDataset`.
+    A sample is requested only once the limiter allows it, so that no request stays behind at the
+    limit. Use it to inspect tables; training reads a `TrajectoryDataset`.
 
     Raises:
         StalledError: as `wait_for`.
     """
-    patience = _Patience(client, table, "sample", notice_seconds, limit_seconds)
+    deadline = _Deadline(client, table, "sample", notice_seconds, limit_seconds)
     drawn: list[Any] = []
     while len(drawn) < count:
-        wait = patience.next_wait()
-        if limiter(client, table).holds_sample():
+        wait = deadline.next_wait()
+        if limiter_state(client, table).blocks_sample():
             time.sleep(min(0.02, wait))
             continue
-        with quiet():  # Reverb tells, now and then, that it needs no network to reach itself
+        with quiet():  # Reverb sometimes logs that it uses no network within a process
             drawn.append(wait_for(lambda: _draw(client, table), client, table, "sample", wait))
     return drawn
 
@@ -220,14 +223,14 @@ def flush(
 ) -> None:
     """Waits until the server has confirmed everything that `writer` created.
 
-    After the limit the items stay in line: the server takes them as soon as its limiter allows.
+    After the limit the items stay queued: the server accepts them as soon as its limiter allows.
 
     Raises:
         StalledError: as `wait_for`.
     """
-    patience = _Patience(client, table, "insert", notice_seconds, limit_seconds)
+    deadline = _Deadline(client, table, "insert", notice_seconds, limit_seconds)
     while True:
         try:
-            return writer.flush(timeout_ms=max(1, round(patience.next_wait() * 1000)))
+            return writer.flush(timeout_ms=max(1, round(deadline.next_wait() * 1000)))
         except reverb.DeadlineExceededError:
             continue

@@ -1,8 +1,8 @@
-"""Reverb: one table of packed transitions, how it is written, read, saved and restored.
+"""A Reverb table of transitions: how to write, sample, save and restore it.
 
-A transition is one row of `rows.Layout` in one column of one step. The same transition as a
-two-step trajectory of six columns costs Reverb three times the work to write and four times the
-work to sample, and holds the same numbers.
+A transition is one row (see `transitions`) in one column of one step. The same transition as a
+two-step trajectory of six columns holds the same numbers, but costs Reverb three times the work to
+write and four times the work to sample.
 """
 
 import contextlib
@@ -16,55 +16,55 @@ import numpy as np
 import reverb
 import tensorflow as tf
 
-from labkit.errors import START_SECONDS, ParameterError, ServerGoneError, StalledError
+from labkit.errors import START_SECONDS, ParameterError, ServerGoneError, StalledError, poll
 from labkit.replay import rate_limiter
-from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, Layout, pack, untuned
+from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, Layout, Transition, pack, untuned
 from labkit.runtime import quiet
 
 TABLE = "transitions"
-ANSWER_SECONDS = 5  # a server of this host answers in a thousandth of it
-UNCONFIRMED = 16  # transitions on their way before the writer waits; Reverb warns at 50
+ANSWER_SECONDS = 5  # a server on this host answers within 5 ms
+UNCONFIRMED = 16  # transitions without a confirmation before the writer waits; Reverb warns at 50
 
 
-def open_dataset(address: str, batch_size: int, seconds: int | None = None) -> tf.data.Dataset:
+def open_dataset(address: str, batch_size: int, timeout: int) -> tf.data.Dataset:
     """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end.
 
-    Batching comes before dropping Reverb's sample info: a `map` over single items would cost
-    five times as much. Two batches are fetched ahead, so that sampling overlaps training. After
-    `seconds` without a sample, `SAMPLE_TIMEOUT_SECONDS` by default, the stream ends.
+    Reverb's sample info is dropped after batching: a `map` over single items would cost five times
+    as much. Two batches are prefetched, so that sampling overlaps training.
+
+    Args:
+        address: the server's, `host:port`.
+        batch_size: rows in a batch.
+        timeout: seconds without a sample until the dataset ends.
     """
     samples = reverb.TrajectoryDataset.from_table_signature(
         address,
         TABLE,
         max_in_flight_samples_per_worker=2 * batch_size,
         num_workers_per_iterator=1,
-        rate_limiter_timeout_ms=1000 * (seconds or SAMPLE_TIMEOUT_SECONDS),
+        rate_limiter_timeout_ms=1000 * timeout,
         get_signature_timeout_secs=SAMPLE_TIMEOUT_SECONDS,
     )
     batches = samples.batch(batch_size, drop_remainder=True)
     return untuned(batches.map(lambda sample: sample.data["row"]).prefetch(2))
 
 
-def counters(client: reverb.Client) -> rate_limiter.Limiter:
-    """Inserts, samples and size of the table, now; a server that is being started is waited for.
+def table_state(client: reverb.Client) -> rate_limiter.LimiterState:
+    """Inserts, samples and size of the table now; waits for a server that is being started.
 
     Raises:
-        ServerGoneError: it did not answer within `START_SECONDS`.
+        ServerGoneError: no answer within `START_SECONDS`.
     """
-    begin = time.monotonic()
-    while True:
-        try:
-            return rate_limiter.limiter(client, TABLE)
-        except StalledError:
-            if time.monotonic() - begin > START_SECONDS:
-                raise ServerGoneError(
-                    f"no Reverb server with our table answered at {client.server_address} for "
-                    f"{START_SECONDS} s"
-                ) from None
-            time.sleep(0.2)
+    try:
+        return poll(lambda: rate_limiter.limiter_state(client, TABLE), StalledError)
+    except StalledError:
+        raise ServerGoneError(
+            f"no Reverb server with a table {TABLE!r} answered at {client.server_address} for "
+            f"{START_SECONDS} s"
+        ) from None
 
 
-class RowWriter:
+class TransitionWriter:
     """Writes transitions into the table of a server, on this host or on another.
 
     Args:
@@ -77,17 +77,17 @@ class RowWriter:
         self._writer = self.client.trajectory_writer(1)
         self._written = 0
 
-    def write(self, obs_tm1, a_tm1, r_t, discount_t, obs_t) -> None:
-        """Stores one transition; it can be sampled at once, with the same chance as any other."""
-        self._writer.append({"row": pack(obs_tm1, a_tm1, r_t, discount_t, obs_t)})
+    def write(self, transition: Transition) -> None:
+        """Stores one transition; from then on it can be sampled like any other."""
+        self._writer.append({"row": pack(transition)})
         self._writer.create_item(TABLE, 1.0, {"row": self._writer.history["row"][-1]})
         self._written += 1
         if self._written % UNCONFIRMED == 0:
-            # Inserts are confirmed behind our back; on a busy host that would pile up.
+            # Reverb confirms inserts in the background; on a busy host they would pile up.
             self.flush(UNCONFIRMED)
 
     def flush(self, unconfirmed: int = 0) -> None:
-        """Waits until everything written, but the last `unconfirmed` rows, can be sampled.
+        """Waits until everything written, except the last `unconfirmed` rows, can be sampled.
 
         Raises:
             StalledError: the server is gone, or took longer than `SAMPLE_TIMEOUT_SECONDS`.
@@ -100,14 +100,14 @@ class RowWriter:
                 self.check(time.monotonic() - begin)
 
     def check(self, waited: float) -> None:
-        """Does nothing while there is reason to go on waiting; a dead server never answers.
+        """Raises an error if waiting longer is pointless: a server that is gone never answers.
 
         Args:
             waited: seconds so far.
 
         Raises:
             ServerGoneError: the server is gone.
-            StalledError: the wait took longer than its limit.
+            StalledError: the wait has reached its time limit.
         """
         try:
             self.client.server_info(timeout=ANSWER_SECONDS)
@@ -117,18 +117,18 @@ class RowWriter:
             ) from None
         if waited > SAMPLE_TIMEOUT_SECONDS:
             raise StalledError(
-                f"the Reverb server at {self.address} answers, but its table neither took nor gave "
-                f"anything for {SAMPLE_TIMEOUT_SECONDS} s"
+                f"the Reverb server at {self.address} answers, but its table accepted and returned "
+                f"nothing for {SAMPLE_TIMEOUT_SECONDS} s"
             )
 
     def drop(self) -> None:
-        """Ends it without a flush, and waits for nobody: `close`, and its own end, would."""
+        """Closes the writer without a flush; what is not yet confirmed is lost."""
         with contextlib.suppress(reverb.ReverbError):
             self._writer.close()
 
     def close(self) -> None:
-        """Flushes first: Reverb's own `close` drops what is on its way."""
-        with contextlib.suppress(StalledError):  # a server that is gone cannot be closed either
+        """Flushes, then closes: Reverb's own `close` drops what is not yet confirmed."""
+        with contextlib.suppress(StalledError):  # a server that is gone cannot be flushed
             self.flush()
             self._writer.close()
 
@@ -141,7 +141,7 @@ def packed_table(
     Args:
         layout: what a row holds.
         capacity: rows.
-        limiter: who must wait for whom; None lets everybody go ahead as soon as there is one row.
+        limiter: bounds on the ratio of samples to inserts; None only asks for one row.
     """
     return reverb.Table(
         TABLE,
@@ -163,10 +163,10 @@ def start_server(
 
     Args:
         tables: what it holds; a snapshot's sizes and rate limiters override theirs.
-        folder: where it writes snapshots, emptied first: Reverb would load what lies there. None
-            is a temporary directory, which goes with the server.
-        snapshot: what it starts with, as `ReverbReplay.save` keeps it; None starts empty.
-        port: a free one, which Reverb itself does not check; None takes any.
+        folder: where it writes snapshots; emptied first, because Reverb would load an old one. None
+            makes a temporary directory, which is removed with the server.
+        snapshot: initial contents, as `ReverbReplay.save` wrote them; None starts empty.
+        port: must be free, which Reverb does not check; None takes any free port.
     """
     temporary = folder is None
     folder = Path(tempfile.mkdtemp(prefix="labkit-reverb-")) if folder is None else folder
@@ -188,11 +188,9 @@ class ReverbReplay:
 
     Args:
         layout: what a row holds.
-        capacity: rows; when full, the oldest goes.
-        folder: where the server writes its snapshots; None is a temporary directory.
-        limiter: see `packed_table`; a snapshot's overrides it.
-        port: see `start_server`.
-        snapshot: what it begins with; None: nothing.
+        capacity: rows; a full table removes the oldest.
+        folder, snapshot, port: see `start_server`.
+        limiter: see `packed_table`; that of a snapshot overrides it.
 
     Raises:
         ParameterError: the snapshot is not complete.
@@ -208,6 +206,7 @@ class ReverbReplay:
         snapshot: Path | None = None,
     ):
         self.layout, self.capacity, self._folder = layout, capacity, folder
+        self.sample_timeout = SAMPLE_TIMEOUT_SECONDS
         self._limiter, self._port = limiter, port
         self._start(snapshot)
 
@@ -219,51 +218,55 @@ class ReverbReplay:
             [table], self._folder, snapshot, self._port
         )
         self.address = f"localhost:{self.server.port}"
-        self._writer = RowWriter(self.address)
+        self._writer = TransitionWriter(self.address)
         self._client = self._writer.client
 
-    def write(self, obs_tm1, a_tm1, r_t, discount_t, obs_t) -> None:
-        """Stores one transition; see `RowWriter.write`."""
-        self._writer.write(obs_tm1, a_tm1, r_t, discount_t, obs_t)
+    def write(self, transition: Transition) -> None:
+        """Stores one transition; see `TransitionWriter.write`."""
+        self._writer.write(transition)
 
     def flush(self) -> None:
-        """Waits until everything written can be sampled; see `RowWriter.flush`."""
+        """Waits until everything written can be sampled; see `TransitionWriter.flush`."""
         self._writer.flush()
 
     def check(self, waited: float) -> None:
-        """Whether to go on waiting; see `RowWriter.check`."""
+        """Raises an error if waiting longer is pointless; see `TransitionWriter.check`."""
         self._writer.check(waited)
 
+    def state(self) -> rate_limiter.LimiterState:
+        """Inserts, samples and size of the table now; see `table_state`."""
+        return table_state(self._client)
+
     def size(self) -> int:
-        """Rows that the table holds."""
+        """Number of rows in the table."""
         return self._client.server_info(timeout=SAMPLE_TIMEOUT_SECONDS)[TABLE].current_size
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
         """See `open_dataset`."""
-        return open_dataset(self.address, batch_size)
+        return open_dataset(self.address, batch_size, self.sample_timeout)
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
         """Draws `batches` batches once and returns them as rows `[batches * batch_size, width]`.
 
         Raises:
-            StalledError: the table's rate limiter, or an empty table, held some of them back.
+            StalledError: the table is empty, or its rate limiter blocked some of them.
         """
         drawn: list[np.ndarray] = []
-        # Each new sampler logs its first connection. A table that gives nothing ends the stream, or
-        # raises.
+        # Each new sampler logs its first connection. When the time limit is reached, the dataset
+        # ends or raises.
         with quiet(), contextlib.suppress(tf.errors.DeadlineExceededError):
             drawn.extend(self.dataset(batch_size).take(batches).as_numpy_iterator())
         if len(drawn) < batches:
             raise StalledError(
                 f"the replay table gave {len(drawn)} of {batches} batches of {batch_size} "
-                f"transitions, and no more for {SAMPLE_TIMEOUT_SECONDS} s"
+                f"transitions, and no more for {self.sample_timeout} s"
             )
         return np.concatenate(drawn)
 
     def save(self, target: Path) -> None:
         """Writes a snapshot to the new directory `target`: items, order, priorities, counters.
 
-        Reverb keeps one snapshot and deletes all else in its folder, so each is moved out of it.
+        Reverb keeps one snapshot and deletes the others in its folder, so each is moved out of it.
 
         Raises:
             RuntimeError, OSError: it could not be written.
@@ -274,7 +277,7 @@ class ReverbReplay:
         shutil.move(snapshot, target)
 
     def restore(self, snapshot: Path) -> None:
-        """Starts the server anew with what a snapshot holds.
+        """Restarts the server with the contents of a snapshot.
 
         Raises:
             ParameterError: there is no complete snapshot.

@@ -23,7 +23,7 @@ from labkit.runtime import quiet
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command: serves until SIGINT or SIGTERM, or until its parent is gone."""
+    """The command: serves until SIGINT or SIGTERM, or until its parent process ends."""
     parser = argparse.ArgumentParser(
         prog="labkit.replay.serve", description=__doc__.splitlines()[0]
     )
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _closed(stream: IO[bytes], seconds: float) -> bool:
-    """Whether the other end was closed; waits at most `seconds` to learn it."""
+    """Whether the other end is closed; waits at most `seconds`."""
     readable, _, _ = select.select([stream], [], [], seconds)
     return bool(readable) and not stream.read1(1)  # type: ignore[attr-defined]
 
@@ -77,11 +77,11 @@ def _tables(source: str | None) -> list[Any]:
     try:
         return getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError, ValueError) as error:
-        raise invalid("tables", source, f"MODULE:FUNCTION that can be imported ({error})") from None
+        raise invalid("tables", source, f"an importable MODULE:FUNCTION ({error})") from None
 
 
 def _rebuild(description: bytes) -> Any:
-    """The table that `internal_table.info()` describes."""
+    """The table that a serialised `internal_table.info()` describes."""
     import reverb
     from reverb import pybind, rate_limiters, reverb_types
 

@@ -1,9 +1,9 @@
-"""A Reverb server in a process of its own: started by one call, always stopped.
+"""A Reverb server in a separate process, which always ends with the process that started it.
 
     with labkit.replay.server_process.start([table], port=9999) as server:
         client = server.client()
 
-`labkit.replay.serve` is the other side, and the command for a terminal.
+`labkit.replay.serve` runs in that process; it is also a command for a terminal.
 """
 
 import base64
@@ -25,18 +25,18 @@ from labkit.parameters import invalid
 from labkit.replay.ports import check_port, free_port
 
 START_SECONDS = 180.0  # to import TensorFlow and Reverb: 3 s on an idle machine
-STOP_SECONDS = 5.0  # for each of: asked to stop, SIGTERM, SIGKILL
+STOP_SECONDS = 5.0  # for each of: closed pipe, SIGTERM, SIGKILL
 
 
 class ServerDiedError(RuntimeError):
-    """A server process ended that nobody had asked to; what its tables held went with it."""
+    """A server process ended without being stopped; the contents of its tables are lost."""
 
 
 class ServerProcess:
     """A running server, as `start` makes it.
 
-    It ends with `stop`, with its `with` block, when this object is collected, and when the process
-    that started it ends, however that happens.
+    It ends with `stop`, with its `with` block, when this object is garbage-collected, and when the
+    process that started it ends in any way.
     """
 
     def __init__(self, process: subprocess.Popen, port: int):
@@ -47,7 +47,7 @@ class ServerProcess:
 
     @property
     def address(self) -> str:
-        """What `reverb.Client` and datasets are given."""
+        """`host:port`, for `reverb.Client` and datasets."""
         return f"localhost:{self.port}"
 
     @property
@@ -59,7 +59,7 @@ class ServerProcess:
         """A new `reverb.Client` of this server.
 
         Raises:
-            ServerDiedError: there is no server any more.
+            ServerDiedError: the server has ended.
         """
         import reverb
 
@@ -67,22 +67,22 @@ class ServerProcess:
         return reverb.Client(self.address)
 
     def check(self) -> None:
-        """Does nothing while the server runs.
+        """Raises an error if the server does not run.
 
         Raises:
-            ServerDiedError: it was stopped, or it died; the message says of what.
+            ServerDiedError: it was stopped, or it crashed; the message names the signal.
         """
         status = self._process.poll()
         if status is None:
             return
         who = f"the Reverb server on port {self.port}"
         if not self._finalizer.alive:
-            raise ServerDiedError(f"{who} was stopped; start a new one to go on")
-        how = f"ended by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        raise ServerDiedError(f"{who} died ({how}); what its tables held is gone")
+            raise ServerDiedError(f"{who} was stopped; start a new one")
+        how = f"{signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        raise ServerDiedError(f"{who} ended ({how}); the contents of its tables are lost")
 
     def stop(self) -> None:
-        """Stops the process, by force if it does not listen; a second call does nothing."""
+        """Stops the process, by force if necessary; a second call does nothing."""
         self._finalizer()
 
     def __enter__(self) -> "ServerProcess":
@@ -93,11 +93,11 @@ class ServerProcess:
 
 
 def _end(process: subprocess.Popen) -> None:
-    """Asks (by closing the pipe), then insists; returns when the process is gone."""
+    """Closes the pipe, then terminates, then kills; returns when the process has ended."""
     if process.stdin is not None:
         process.stdin.close()
-    for insist in (lambda: None, process.terminate, process.kill):
-        insist()
+    for stop in (lambda: None, process.terminate, process.kill):
+        stop()
         try:
             process.wait(STOP_SECONDS)
             return
@@ -108,23 +108,23 @@ def _end(process: subprocess.Popen) -> None:
 def start(
     tables: Sequence[Any], port: int = 0, limit_seconds: float = START_SECONDS
 ) -> ServerProcess:
-    """Starts a server for tables like these in a new process, and waits until it answers.
+    """Starts a server with copies of these tables in a new process, and waits until it answers.
 
     Args:
-        tables: `reverb.Table`s. They are described to the new process, which makes its own: the
-            ones given here stay empty. Table extensions are not carried over.
+        tables: `reverb.Table`s. The new process makes its own from their descriptions; the given
+            ones stay empty. Table extensions are not copied.
         port: 0 takes a free one.
-        limit_seconds: to wait.
+        limit_seconds: time limit for the first answer.
 
     Raises:
-        ParameterError: the port is taken or no port.
+        ParameterError: the port is taken or out of range.
         ServerDiedError: the process ended instead of answering, or did not answer in time.
     """
     if not 0 <= port <= 65535:
         raise invalid("port", port, "a whole number from 0 (any free port) to 65535")
     port = port or free_port()
     check_port(port)
-    root = str(Path(__file__).resolve().parents[2])  # labkit may be known by sys.path alone
+    root = str(Path(__file__).resolve().parents[2])  # labkit may only be on sys.path, not installed
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     log = tempfile.TemporaryFile()  # noqa: SIM115  (the process holds it for life)
     process = subprocess.Popen(

@@ -1,23 +1,49 @@
-"""Packed transitions: one float32 row each, the form in which both replay tables hold them.
+"""Transitions: what a collector writes, how a replay table stores one, what an agent trains on.
 
-A transition is `[obs_tm1 | a_tm1 | r_t | discount_t | obs_t]`. Such a row never spans two episodes,
-so that no loss has to mask what a two-step window would mix (TF-Agents' SAC masks nothing).
+A stored transition is one row `[observation | action | reward | discount | next observation]` of
+float32. A row never spans two episodes, so that no loss has to mask a boundary as it would in a
+two-step window (TF-Agents' SAC masks none).
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-import tensorflow as tf
-from tf_agents.trajectories import policy_step, time_step, trajectory
 
-from labkit.replay.n_step import NStepWriter
+if TYPE_CHECKING:  # TensorFlow takes seconds to load, and a collector does without
+    import tensorflow as tf
+    from tf_agents.environments.py_environment import PyEnvironment
+    from tf_agents.trajectories import trajectory
 
 SAMPLE_TIMEOUT_SECONDS = 120
+Scalar = Any  # a float, a np.float32 or an array [] float32, whichever the environment gives
+
+
+class Transition(NamedTuple):
+    """One env step, or n of them (see `NStepWriter`).
+
+    Attributes:
+        observation: `[obs] float32`, before the step.
+        action: `[act] float32`.
+        reward: scalar float32; the discounted sum over n steps.
+        discount: scalar float32; 0 after a termination, else γ^(n-1) (1 for one step), also after
+            a truncation.
+        next_observation: `[obs] float32`, after the step, or after n steps.
+    """
+
+    observation: np.ndarray
+    action: np.ndarray
+    reward: Scalar
+    discount: Scalar
+    next_observation: np.ndarray
+
+
+Write = Callable[[Transition], None]
 
 
 class Layout(NamedTuple):
-    """Where each part of a transition stands in a row.
+    """Where each part of a transition is in a row.
 
     Args:
         observation: number of values in one observation.
@@ -30,80 +56,94 @@ class Layout(NamedTuple):
     @property
     def width(self) -> int:
         """Values in one row: 66 for the Minitaur (28 + 8 + 1 + 1 + 28)."""
-        return 2 * self.observation + self.action + 2
+        return sum(self.sizes)
 
     @property
     def sizes(self) -> list[int]:
-        """Values of obs_tm1, a_tm1, r_t, discount_t and obs_t, in this order."""
+        """Values of each part of a `Transition`, in its order."""
         return [self.observation, self.action, 1, 1, self.observation]
 
 
-def layout_of(env) -> Layout:
+class BatchSource(Protocol):
+    """What a learner needs of a replay table."""
+
+    sample_timeout: int  # seconds without a sample until the dataset ends
+
+    def dataset(self, batch_size: int) -> "tf.data.Dataset":
+        """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end."""
+
+    def save(self, target: Path) -> None:
+        """Writes a snapshot of the table to the new directory `target`."""
+
+
+class ReplayTable(BatchSource, Protocol):
+    """A table of transitions in this process: `ReverbReplay` or `UniformReplay`."""
+
+    layout: Layout
+    capacity: int
+
+    def write(self, transition: Transition) -> None:
+        """Stores one transition; from then on it can be sampled like any other."""
+
+    def flush(self) -> None:
+        """Waits until everything written can be sampled."""
+
+    def check(self, waited: float) -> None:
+        """Raises a `StalledError` if waiting longer than `waited` seconds is pointless."""
+
+    def size(self) -> int:
+        """Number of rows in the table."""
+
+    def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
+        """Draws rows `[batches * batch_size, width] float32` once."""
+
+    def restore(self, snapshot: Path) -> None:
+        """Replaces the contents by a snapshot that `save` wrote."""
+
+    def close(self) -> None:
+        """Frees the table; may be called twice."""
+
+
+def layout_of(env: "PyEnvironment") -> Layout:
     """The row layout for an environment's observations and actions."""
     return Layout(env.observation_spec().shape[0], env.action_spec().shape[0])
 
 
-def pack(obs_tm1, a_tm1, r_t, discount_t, obs_t) -> np.ndarray:
+def pack(transition: Transition) -> np.ndarray:
     """One transition as a row `[width] float32`."""
-    return np.concatenate([obs_tm1, a_tm1, [r_t, discount_t], obs_t], dtype=np.float32)
-
-
-def unpack(rows: tf.Tensor, layout: Layout) -> trajectory.Transition:
-    """Turns rows `[batch, width] float32` into the `Transition` that a TF-Agents agent trains on.
-
-    Every row is an ordinary step (`step_type` MID); whether the episode ended with it is told by
-    its discount alone: 0 after a fall, 1 otherwise, the end of time included.
-    """
-    obs_tm1, a_tm1, r_t, discount_t, obs_t = tf.split(rows, layout.sizes, axis=1)
-    r_t, discount_t = r_t[:, 0], discount_t[:, 0]
-    mid = tf.fill(tf.shape(r_t), tf.constant(time_step.StepType.MID, tf.int32))
-    return trajectory.Transition(
-        time_step.TimeStep(mid, tf.zeros_like(r_t), tf.ones_like(r_t), obs_tm1),
-        policy_step.PolicyStep(action=a_tm1, state=(), info=()),
-        time_step.TimeStep(mid, r_t, discount_t, obs_t),
+    observation, action, reward, discount, next_observation = transition
+    return np.concatenate(
+        [observation, action, [reward, discount], next_observation], dtype=np.float32
     )
 
 
-def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset without tf.data's autotuning, which can be let go of at once.
+def unpack(rows: "tf.Tensor", layout: Layout) -> "trajectory.Transition":
+    """Turns rows `[batch, width] float32` into the `Transition` that a TF-Agents agent trains on.
 
-    The tuning thread sleeps up to a minute between two looks, and whoever lets go of an iterator
-    waits for it: some later cell, where Python happens to collect garbage, would stand still.
+    Every row is an ordinary step (`step_type` MID). Only its discount tells whether the episode
+    terminated with it: 0 after a termination, not after a truncation.
     """
+    import tensorflow as tf
+    from tf_agents.trajectories import policy_step, time_step, trajectory
+
+    observation, action, reward, discount, next_observation = tf.split(rows, layout.sizes, axis=1)
+    reward, discount = reward[:, 0], discount[:, 0]
+    mid = tf.fill(tf.shape(reward), tf.constant(time_step.StepType.MID, tf.int32))
+    return trajectory.Transition(
+        time_step.TimeStep(mid, tf.zeros_like(reward), tf.ones_like(reward), observation),
+        policy_step.PolicyStep(action=action, state=(), info=()),
+        time_step.TimeStep(mid, reward, discount, next_observation),
+    )
+
+
+def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
+    """The dataset without tf.data's autotuning, so that its iterators are freed at once.
+
+    The tuning thread sleeps up to a minute between two looks, and the destructor of an iterator
+    waits for it: a later cell would stand still, wherever Python happens to collect garbage.
+    """
+    import tensorflow as tf
+
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
-
-
-class TransitionObserver:
-    """An observer for TF-Agents drivers that makes transitions of neighbouring steps.
-
-    A driver tells of step t without the observation that followed; that one arrives with the
-    next call, the boundary between two episodes included, from which no transition starts. Nor
-    does one start from a step that a new episode follows unannounced, because another driver
-    took the environment over.
-
-    Args:
-        write: takes `(obs_tm1, a_tm1, r_t, discount_t, obs_t)`.
-        n_step, gamma: each transition spans that many env steps, see `NStepWriter`.
-    """
-
-    def __init__(self, write: Callable[..., Any], n_step: int = 1, gamma: float = 1.0):
-        self._rows = NStepWriter(write, n_step, gamma)
-        self._previous: trajectory.Trajectory | None = None
-
-    def __call__(self, step: trajectory.Trajectory) -> None:
-        """Takes a driver's unbatched trajectories one by one."""
-        last, self._previous = self._previous, step
-        if last is None:
-            return
-        if last.is_boundary() or step.is_first():
-            self._rows.end()
-        else:
-            self._rows.write(
-                last.observation, last.action, last.reward, last.discount, step.observation
-            )
-
-    def end(self) -> None:
-        """Writes what waits for the rest of its window; no step may follow."""
-        self._rows.end()

@@ -1,10 +1,12 @@
 """Replay without Reverb: TF-Agents' `TFUniformReplayBuffer`, in this process, on any system.
 
-SAC learns from pairs of neighbouring steps, and TF-Agents' SAC, unlike its DQN, masks no pair that
-joins two episodes. The table of rows holds none; from a buffer of steps `windows` drops them.
+SAC learns from pairs of neighbouring steps. TF-Agents' SAC, unlike its DQN, does not mask a pair
+that joins two episodes. A table of transitions holds no such pair; `windows` drops them from a
+buffer of single steps.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,45 +15,45 @@ from tf_agents.trajectories import trajectory
 from tf_agents.utils import nest_utils
 
 from labkit.errors import ParameterError
-from labkit.replay.transitions import Layout, pack, untuned
+from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, Layout, Transition, pack, untuned
 from labkit.runtime import quiet
 
 FILE = "rows.npz"
 
 
 class UniformReplay:
-    """A run's replay table in TensorFlow variables; the same calls as `replay.ReverbReplay`.
+    """A run's replay table in TensorFlow variables, with the calls of `ReverbReplay`.
 
     Args:
         layout: what a row holds.
-        capacity: rows, allocated now; when full, the oldest goes.
-        folder: not used; a Reverb server needs one.
+        capacity: rows, allocated now; a full table removes the oldest.
     """
 
-    def __init__(self, layout: Layout, capacity: int, folder: Path | None = None):
+    def __init__(self, layout: Layout, capacity: int):
         self.layout, self.capacity = layout, capacity
+        self.sample_timeout = SAMPLE_TIMEOUT_SECONDS
         spec = tf.TensorSpec([layout.width], tf.float32, "row")
         one = tf.TensorSpec([1, layout.width], tf.float32)
         self._buffer = TFUniformReplayBuffer(spec, batch_size=1, max_length=capacity)
 
         @tf.function(input_signature=[one])
-        def add(row):
+        def add(row: tf.Tensor) -> None:
             self._buffer.add_batch(row)
 
         self._add = add
 
-    def write(self, obs_tm1, a_tm1, r_t, discount_t, obs_t) -> None:
-        """Stores one transition; it can be sampled at once, with the same chance as any other."""
-        self._add(pack(obs_tm1, a_tm1, r_t, discount_t, obs_t)[None])
+    def write(self, transition: Transition) -> None:
+        """Stores one transition; from then on it can be sampled like any other."""
+        self._add(pack(transition)[None])
 
     def flush(self) -> None:
-        """Nothing is ever on its way here."""
+        """Does nothing: a write is complete when it returns."""
 
     def check(self, waited: float) -> None:
-        """There is no server that could be gone."""
+        """Does nothing: there is no server that could be gone."""
 
     def size(self) -> int:
-        """Rows that the table holds."""
+        """Number of rows in the table."""
         return int(self._buffer.num_frames())
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
@@ -62,20 +64,20 @@ class UniformReplay:
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
         """Draws `batches` batches once and returns them as rows `[batches * batch_size, width]`.
 
-        Not through `dataset`: once TensorFlow is seeded, each new one would draw the same again.
+        It does not use `dataset`: once TensorFlow is seeded, each new dataset draws the same rows.
         """
-        with quiet():  # deprecated, and what `as_dataset` itself calls
+        with quiet():  # TF-Agents warns that it is deprecated, but uses it in `as_dataset`
             return self._buffer.get_next(sample_batch_size=batches * batch_size)[0].numpy()
 
     def save(self, target: Path) -> None:
-        """Writes what is held to the new directory `target`."""
+        """Writes the contents to the new directory `target`."""
         target.mkdir()
         data, ids, last_id = self._buffer.variables()
         size = self.size()
         np.savez(target / FILE, rows=data[:size], ids=ids[:size], last_id=last_id.numpy())
 
     def restore(self, snapshot: Path) -> None:
-        """Takes what `save` wrote in place of what is held.
+        """Replaces the contents by a snapshot that `save` wrote.
 
         Raises:
             ParameterError: the file is missing, damaged or of another layout.
@@ -83,7 +85,7 @@ class UniformReplay:
         try:
             with np.load(snapshot / FILE, allow_pickle=False) as file:
                 held = {name: file[name] for name in ("rows", "ids", "last_id")}
-        except Exception as error:  # zipfile, zlib, struct and numpy each have their own for this
+        except Exception as error:  # zipfile, zlib, struct and numpy each raise another one
             raise ParameterError(f"{snapshot / FILE} is missing or damaged: {error}") from None
         size, *width = held["rows"].shape
         if width != [self.layout.width] or size > self.capacity:
@@ -97,11 +99,11 @@ class UniformReplay:
         last_id.assign(held["last_id"])
 
     def close(self) -> None:
-        """The memory goes with the object."""
+        """Does nothing: the memory is freed with the object."""
 
 
 class StepObserver:
-    """Writes a driver's steps into a `TFUniformReplayBuffer`; Reverb's observer has these calls.
+    """Writes a driver's steps into a `TFUniformReplayBuffer`, with the calls of Reverb's observer.
 
     Args:
         buffer: made with the agent's `collect_data_spec` and `batch_size=1`.
@@ -115,7 +117,7 @@ class StepObserver:
         self._buffer.add_batch(nest_utils.batch_nested_array(step))
 
     def flush(self) -> None:
-        """Nothing is ever on its way here."""
+        """Does nothing: a write is complete when it returns."""
 
     reset = close = flush
 
@@ -123,11 +125,11 @@ class StepObserver:
 def windows(buffer: TFUniformReplayBuffer, batch_size: int) -> tf.data.Dataset:
     """Batches of two-step windows `[batch_size, 2, …]` and their info, none across episode ends.
 
-    Of two neighbours in the buffer the first may be an episode's last, or the second the first of
-    a new one that was begun in the middle of another.
+    A window is dropped if its first step ends an episode, or if its second step begins one (also
+    one that another driver began in the middle of the first).
     """
 
-    def neighbours(steps, info):
+    def neighbours(steps: trajectory.Trajectory, info: Any) -> tf.Tensor:
         return ~(steps.is_boundary()[0] | steps.is_first()[1])
 
     drawn = buffer.as_dataset(sample_batch_size=batch_size, num_steps=2)

@@ -1,20 +1,27 @@
-"""How good a policy is: return, length and distance over seeded episodes."""
+"""Evaluation of a policy: return, length and distance over seeded episodes."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
 
-from labkit.sac.collector import play_episode
+from labkit.environments.physics import forward_position
+from labkit.sac.collector import play
 from labkit.sac.policies import Policy
+
+if TYPE_CHECKING:
+    from tf_agents.environments.py_environment import PyEnvironment
 
 
 @attrs.frozen
 class Evaluation:
-    """Per episode: return (the environment's own reward, unscaled, undiscounted), length, distance.
+    """The results of some episodes; each field holds one float per episode.
 
-    Each field holds one float per episode; lengths are env steps, distances metres, NaN where
-    the environment has no base that moves forward.
+    Attributes:
+        returns: undiscounted sums of the environment's own, unscaled reward.
+        lengths: env steps.
+        distances: metres forward; NaN where the environment has no base that moves forward.
     """
 
     returns: tuple[float, ...]
@@ -38,20 +45,20 @@ class Evaluation:
 
 
 def evaluate(
-    env,
+    env: "PyEnvironment",
     policy: Policy,
     episodes: int,
     seed: int,
     after_episode: Callable[[int], None] = lambda done: None,
 ) -> Evaluation:
-    """Plays `episodes` episodes, from the same seed the same ones.
+    """Plays `episodes` episodes; the same seed gives the same episodes.
 
     Args:
-        env: a TF-Agents `PyEnvironment`, seeded anew here; training must not share it.
-        policy: maps an observation `[obs]` to an action `[act]`; greedy for a final score.
+        env: a TF-Agents `PyEnvironment`, which is seeded here; training must not share it.
+        policy: maps an observation `[obs]` to an action `[act]`; deterministic for a final score.
         episodes: how many.
         seed: seed of the environment's randomness.
-        after_episode: told how many episodes are done, for a progress display.
+        after_episode: receives the number of finished episodes, for a progress display.
     """
     env.seed(seed)
     rows = []
@@ -60,3 +67,18 @@ def evaluate(
         after_episode(done)
     returns, lengths, distances = zip(*rows, strict=True)
     return Evaluation(returns, tuple(float(n) for n in lengths), distances)
+
+
+def play_episode(env: "PyEnvironment", policy: Policy) -> tuple[float, int, float]:
+    """One episode: its return, its length in env steps, its forward distance in metres.
+
+    The distance is NaN where the environment has no base that moves forward.
+    """
+    first, total, length = env.reset(), 0.0, 0
+    start = forward_position(env)
+    for transition, _ in play(env, policy, first):
+        total += float(transition.reward)
+        length += 1
+    end = forward_position(env)
+    moved = float("nan") if start is None or end is None else end - start
+    return total, length, moved

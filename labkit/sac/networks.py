@@ -1,4 +1,7 @@
-"""Critic and actor: TF-Agents' own networks, with scaled observations and a normalised critic."""
+"""Critic and actor: TF-Agents' networks with scaled observations and layer-normalised critics."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,11 +13,11 @@ EPSILON = 1e-5  # added to the variance of a layer's units
 
 
 @tf.custom_gradient
-def _normalise(units, bias):
+def _normalise(units: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
     """ReLU of each row of `[batch, units]` with mean 0 and variance 1, plus bias `[units]`.
 
-    One op with its gradient in closed form, and row means as products with a vector: the layer
-    written in Keras' parts makes a gradient step two thirds longer, this one a quarter.
+    The gradient is in closed form, and row means are products with a vector: a layer of Keras
+    operations makes a gradient step two thirds longer, this one a quarter.
     """
     mean = tf.fill([units.shape[-1], 1], 1.0 / units.shape[-1])
     centred = units - tf.matmul(units, mean)
@@ -22,7 +25,7 @@ def _normalise(units, bias):
     scaled = centred * inverse
     active = tf.nn.relu(scaled + bias)
 
-    def gradient(upstream):
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         inner = tf.raw_ops.ReluGrad(gradients=upstream, features=active)
         along = scaled * tf.matmul(inner * scaled, mean)
         return inverse * (inner - tf.matmul(inner, mean) - along), tf.reduce_sum(inner, 0)
@@ -33,14 +36,14 @@ def _normalise(units, bias):
 class NormalisedDense(tf.keras.layers.Dense):
     """A dense layer `[batch, in] → [batch, units]`, normalised over its units, then ReLU.
 
-    Ba et al. 2016, equation 4, without the gain: behind a ReLU the next layer's kernel can hold it.
-    The bias comes after the norm only, so that inputs which differ by a factor alone look the same:
-    not for environments with one or two observations.
+    Ba et al. 2016, equation 4, without the gain, which the next layer's kernel can represent. The
+    bias is added after the norm, so that inputs that differ by a factor give the same output: do
+    not use it with one or two observations.
     """
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns activations `[batch, units] float32`."""
-        # As a tensor: of a mirrored variable, custom_gradient would want to hear.
+        # As a tensor: custom_gradient does not accept a mirrored variable.
         bias = tf.convert_to_tensor(self.bias)
         return _normalise(tf.matmul(inputs, self.kernel), bias)
 
@@ -55,11 +58,11 @@ class ScaledCriticNetwork(critic_network.CriticNetwork):
 
     def __init__(
         self,
-        input_tensor_spec,
-        observation_scale=(),
-        layer_norm=False,
-        name="CriticNetwork",
-        **kwargs,
+        input_tensor_spec: Any,
+        observation_scale: tuple[float, ...] = (),
+        layer_norm: bool = False,
+        name: str = "CriticNetwork",
+        **kwargs: Any,
     ):
         super().__init__(input_tensor_spec, name=name, **kwargs)
         self._scale = np.asarray(observation_scale or 1.0, np.float32)
@@ -71,7 +74,13 @@ class ScaledCriticNetwork(critic_network.CriticNetwork):
                 if isinstance(layer, tf.keras.layers.Dense)
             ] + [value]
 
-    def call(self, inputs, step_type=(), network_state=(), training=False):
+    def call(
+        self,
+        inputs: tuple[tf.Tensor, tf.Tensor],
+        step_type: Any = (),
+        network_state: Any = (),
+        training: bool = False,
+    ) -> tuple[tf.Tensor, Any]:
         """Returns Q `[batch] float32` for `(observation [batch, obs], action [batch, act])`."""
         observation, action = inputs
         return super().call(
@@ -80,15 +89,15 @@ class ScaledCriticNetwork(critic_network.CriticNetwork):
 
 
 class ScaledActorNetwork(actor_distribution_network.ActorDistributionNetwork):
-    """TF-Agents' actor π(a | s), a tanh-squashed normal, that scales observations likewise."""
+    """TF-Agents' actor π(a | s), a tanh-squashed normal, with the critic's observation scale."""
 
     def __init__(
         self,
-        input_tensor_spec,
-        output_tensor_spec,
-        observation_scale=(),
-        name="ActorDistributionNetwork",
-        **kwargs,
+        input_tensor_spec: Any,
+        output_tensor_spec: Any,
+        observation_scale: tuple[float, ...] = (),
+        name: str = "ActorDistributionNetwork",
+        **kwargs: Any,
     ):
         super().__init__(
             input_tensor_spec,
@@ -99,7 +108,14 @@ class ScaledActorNetwork(actor_distribution_network.ActorDistributionNetwork):
         )
         self._scale = np.asarray(observation_scale or 1.0, np.float32)
 
-    def call(self, observations, step_type, network_state, training=False, mask=None):
+    def call(
+        self,
+        observations: tf.Tensor,
+        step_type: Any,
+        network_state: Any,
+        training: bool = False,
+        mask: Any = None,
+    ) -> tuple[Any, Any]:
         """Returns the action distribution for observations `[batch, obs]`."""
         return super().call(
             observations / self._scale, step_type, network_state, training=training, mask=mask

@@ -1,27 +1,32 @@
 """Policies in NumPy: the actor network for one observation at a time, and uniform actions."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-Policy = Callable[[np.ndarray], np.ndarray]
+if TYPE_CHECKING:
+    from tf_agents.typing.types import BoundedArraySpec
+
+    from labkit.sac.agent import SeededSacAgent
+
+Policy = Callable[[np.ndarray], np.ndarray]  # observation [obs] → action [act], both float32
 
 
 class ActorPolicy:
-    """The actor network evaluated in NumPy: for one observation 30 µs, a `tf.function` call 1 ms.
+    """The actor network evaluated in NumPy: 30 µs for one observation, a `tf.function` call 1 ms.
 
-    The numbers are those of TF-Agents' policies (tested against them); the noise comes from a
-    generator of its own, so that nothing else that draws can change what it draws.
+    Its actions equal those of TF-Agents' policies. Its noise comes from a separate generator, so
+    that no other random draw changes it.
 
     Args:
-        agent: the agent whose actor's shapes, observation scale and action bounds are taken.
-        seed: seed of the exploration noise; None makes the policy greedy: the squashed mean.
-        greedy_share: the share of episodes that are played greedily all the same. The greedy
-            policy is what is judged in the end, and the critic knows its ways only by trying them.
+        agent: its actor's weights, observation scale and action bounds are used.
+        seed: of the exploration noise; None makes the policy deterministic: the squashed mean.
+        greedy_share: share of the episodes that are played without noise even so. The final
+            evaluation uses the deterministic policy, whose states the critic otherwise rarely sees.
     """
 
-    def __init__(self, agent, seed: int | None = None, greedy_share: float = 0.0):
+    def __init__(self, agent: "SeededSacAgent", seed: int | None = None, greedy_share: float = 0.0):
         network = agent._actor_network
         self._shapes = [tuple(v.shape) for v in network.variables]
         self._scale = network._scale
@@ -34,7 +39,7 @@ class ActorPolicy:
         self.set_weights(np.concatenate([v.numpy().ravel() for v in network.variables]))
 
     def set_weights(self, flat: np.ndarray) -> None:
-        """Takes all parameters, one flat float32 vector as `learn.flat_weights` gives it."""
+        """Takes all parameters `[parameters] float32`, as `update.flat_weights` returns them."""
         ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])[:-1]
         arrays = [
             part.reshape(shape)
@@ -43,16 +48,16 @@ class ActorPolicy:
         self._layers = list(zip(arrays[0::2], arrays[1::2], strict=True))
 
     def new_episode(self) -> None:
-        """Decides whether the episode that begins is played with noise."""
+        """Draws whether the next episode is played with noise."""
         if self._random is not None:
             self._noisy = self._random.random() >= self._greedy_share
 
     def get_state(self) -> dict[str, Any]:
-        """The noise generator's state, fit for JSON; empty for a greedy policy."""
+        """The noise generator's state for JSON; empty for a deterministic policy."""
         return {} if self._random is None else dict(self._random.bit_generator.state)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Takes what `get_state` gave."""
+        """Restores what `get_state` returned."""
         if self._random is not None:
             self._random.bit_generator.state = state
 
@@ -70,7 +75,7 @@ class ActorPolicy:
         return self._middle + self._half_range * np.tanh(raw_action)
 
 
-def random_policy(action_spec, seed: int) -> Policy:
+def random_policy(action_spec: "BoundedArraySpec", seed: int) -> Policy:
     """A policy that draws each action uniformly between the bounds of `action_spec`."""
     generator = np.random.default_rng(seed)
     low = np.broadcast_to(action_spec.minimum, action_spec.shape)

@@ -1,38 +1,42 @@
-"""Gradient steps, compiled, on whatever devices the strategy names."""
+"""Gradient steps, compiled, on the devices of any strategy."""
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from labkit.replay.transitions import Layout, unpack
 from labkit.sac.agent import SeededSacAgent
-from labkit.strategy import hosts, replica_slice
+from labkit.strategy import replica_slice
+
+if TYPE_CHECKING:
+    from tensorflow.types.experimental import GenericFunction as TensorFlowFunction
 
 
-def make_update(agent: SeededSacAgent, layout: Layout, strategy):
-    """Compiles one gradient step: rows `[batch, width] float32` → losses and actor weights.
+def make_update(
+    agent: SeededSacAgent, layout: Layout, strategy: tf.distribute.Strategy
+) -> "TensorFlowFunction":
+    """Compiles one gradient step on a batch of rows.
 
     Every replica takes its share of the one global batch, so that N replicas train on what one
-    would (TF-Agents' `Learner` hands each replica a whole batch instead). With several hosts,
-    each calls the update with the rows it drew itself, `batch` / hosts of them.
+    device would (TF-Agents' `Learner` gives each replica a whole batch instead).
 
     Returns:
-        A function of rows that returns `([critic, actor, alpha loss, log α] float32, weights)`,
-        weights being all of the actor's parameters in one flat float32 vector. The losses are
-        means over the global batch, as one device would show them.
+        A function of rows `[batch, width] float32` that returns `[critic loss, actor loss,
+        alpha loss, log α] float32` and all of the actor's parameters in one flat float32 vector.
+        The losses are means over the global batch, as one device would report them.
     """
-    here = strategy.num_replicas_in_sync // hosts(strategy)[1]
+    replicas = strategy.num_replicas_in_sync
 
-    def share(rows):
-        local = replica_slice(rows, here)
-        extra = agent.train(unpack(local, layout)).extra
+    def train_replica(rows: tf.Tensor) -> tf.Tensor:
+        extra = agent.train(unpack(replica_slice(rows, replicas), layout)).extra
         return tf.stack([extra.critic_loss, extra.actor_loss, extra.alpha_loss])
 
     @tf.function(autograph=False)
-    def update(rows):
-        # TF-Agents divides each replica's sum by the global batch: the mean is their sum.
+    def update(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        # TF-Agents divides each replica's sum by the global batch: their sum is the mean.
         losses = strategy.reduce(
-            tf.distribute.ReduceOp.SUM, strategy.run(share, (rows,)), axis=None
+            tf.distribute.ReduceOp.SUM, strategy.run(train_replica, (rows,)), axis=None
         )
         return tf.concat([losses, [agent._log_alpha.read_value()]], 0), flat_weights(agent)
 
@@ -40,28 +44,32 @@ def make_update(agent: SeededSacAgent, layout: Layout, strategy):
 
 
 def make_steps(
-    agent, update: Callable, batches: Iterator[tf.Tensor]
-) -> tuple[Callable, tf.Variable]:
+    agent: SeededSacAgent,
+    update: "TensorFlowFunction",
+    batches: Iterator[tf.Tensor],
+) -> tuple[Callable[[int], tuple[tf.Tensor, tf.Tensor]], tf.Variable]:
     """Compiles several gradient steps into one call, each on the next batch.
 
-    Entering TensorFlow and leaving it costs about a fifth of a step of the Minitaur's networks.
+    Entering and leaving TensorFlow takes about a fifth of a step of the Minitaur's networks.
 
     Args:
         agent: the agent that `update` trains.
-        update: from `make_update`, compiled before: a loop cannot make the optimizers' variables.
+        update: from `make_update`, compiled before: a loop cannot create the optimizers' variables.
         batches: an iterator over a `tf.data.Dataset` of rows `[batch, width] float32`.
 
     Returns:
-        A function of a number of steps (int32) that returns the sum of their losses, with the last
-        log α, and the newest weights; both as `update` gives them. And a variable that counts
-        the steps that a call began, for one that fails.
+        A function of a number of steps (int32) that returns the sum of their losses with the last
+        log α, and the newest weights, both in the form that `update` returns them; and a variable
+        that counts the steps that a call has started, for a call that fails.
     """
-    begun = tf.Variable(0, trainable=False)
+    started = tf.Variable(0, trainable=False)
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])
-    def steps(count):
-        def step(done, summed, log_alpha, weights):
-            with tf.control_dependencies([begun.assign(done + 1)]):
+    def steps(count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def step(
+            done: tf.Tensor, summed: tf.Tensor, log_alpha: tf.Tensor, weights: tf.Tensor
+        ) -> tuple[tf.Tensor, ...]:
+            with tf.control_dependencies([started.assign(done + 1)]):
                 losses, weights = update(next(batches))
             return done + 1, summed + losses[:3], losses[3], weights
 
@@ -71,9 +79,9 @@ def make_steps(
         )
         return tf.concat([summed, [log_alpha]], 0), weights
 
-    return steps, begun
+    return steps, started
 
 
-def flat_weights(agent) -> tf.Tensor:
+def flat_weights(agent: SeededSacAgent) -> tf.Tensor:
     """All parameters of the actor as one flat float32 vector, kernels and biases in layer order."""
     return tf.concat([tf.reshape(v, [-1]) for v in agent._actor_network.variables], axis=0)

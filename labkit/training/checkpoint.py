@@ -1,12 +1,12 @@
-"""Everything that a run needs to go on as if it had never stopped, in files without code.
+"""Checkpoints: everything that a run needs to resume, in files that hold no code.
 
     checkpoints/000012000/agent.npz     networks, targets, α, Adam's moments, the step counter
     checkpoints/000012000/state.json    counters, random generators, how much of metrics.csv counts
     checkpoints/000012000/replay/       the replay table: items, order, priorities, counters
 
-The three belong together: they are written under another name and take their own in one rename,
-so that a crash at any moment leaves the checkpoint before. NPZ is read without pickle, JSON holds
-numbers and text: loading a run from somebody else cannot execute anything.
+The three belong together: they are written under another name and renamed at once, so that a crash
+at any moment leaves the previous checkpoint. NPZ is read without pickle, and JSON holds numbers and
+text: loading somebody else's run cannot execute anything.
 """
 
 import json
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from labkit.errors import ParameterError, StorageError
+from labkit.replay.transitions import BatchSource
 
 FORMAT = 1
 KEPT = 2
@@ -28,22 +29,22 @@ def save(
     step: int,
     arrays: list[np.ndarray],
     state: dict[str, Any],
-    replay: Any,
+    replay: BatchSource,
 ) -> Path:
-    """Writes one checkpoint, then forgets all but the newest `KEPT`.
+    """Writes one checkpoint, then deletes all but the newest `KEPT`.
 
     Args:
         folder: the run's `checkpoints/`.
         step: gradient steps done; names the checkpoint.
         arrays: the agent's variables, in the order of `agent.state_variables`.
         state: numbers and text for `state.json`.
-        replay: the replay table, `replay.ReverbReplay` or `uniform.UniformReplay`.
+        replay: the replay table, which writes its own files.
 
     Returns:
         The checkpoint's directory.
 
     Raises:
-        StorageError: the disk is full, read-only or gone; the checkpoint before is untouched.
+        StorageError: the disk is full, read-only or gone; the previous checkpoint is unchanged.
     """
     partial, final = folder / "partial", folder / f"{step:09d}"
     try:
@@ -54,16 +55,16 @@ def save(
         replay.save(partial / "replay")
         for file in partial.rglob("*"):
             _flush_to_disk(file)
-        forgotten = folder / "forgotten"
-        shutil.rmtree(forgotten, ignore_errors=True)
-        if final.exists():  # of the same step: it goes when the new one is there
-            final.rename(forgotten)
+        deleted = folder / "deleted"
+        shutil.rmtree(deleted, ignore_errors=True)
+        if final.exists():  # of the same step: deleted once the new one exists
+            final.rename(deleted)
         partial.rename(final)
         _flush_to_disk(folder)
-        shutil.rmtree(forgotten, ignore_errors=True)
+        shutil.rmtree(deleted, ignore_errors=True)
         for old in steps(folder)[:-KEPT]:
-            _forget(folder / f"{old:09d}")
-    except (OSError, RuntimeError, IndexError) as error:  # the last is Reverb's for a full disk
+            _delete(folder / f"{old:09d}")
+    except (OSError, RuntimeError, IndexError) as error:  # Reverb raises the last for a full disk
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise StorageError(
             f"no checkpoint could be written to {folder} at gradient step {step} ({reason})"
@@ -71,13 +72,13 @@ def save(
     return final
 
 
-def _forget(checkpoint: Path) -> None:
-    """Deletes a checkpoint, under another name: half deleted it would look like a whole one."""
-    forgotten = checkpoint.with_name("forgotten")
-    shutil.rmtree(forgotten, ignore_errors=True)
+def _delete(checkpoint: Path) -> None:
+    """Renames a checkpoint, then deletes it: a half-deleted one would look complete."""
+    deleted = checkpoint.with_name("deleted")
+    shutil.rmtree(deleted, ignore_errors=True)
     if checkpoint.exists():
-        checkpoint.rename(forgotten)
-        shutil.rmtree(forgotten, ignore_errors=True)
+        checkpoint.rename(deleted)
+        shutil.rmtree(deleted, ignore_errors=True)
 
 
 def _flush_to_disk(path: Path) -> None:
@@ -115,7 +116,7 @@ def load(checkpoint: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
         version = state["format"]
     except (ValueError, KeyError, TypeError):
         raise ParameterError(
-            f"{checkpoint / 'state.json'} is damaged: it is not our JSON"
+            f"{checkpoint / 'state.json'} is damaged: it is not the JSON that labkit writes"
         ) from None
     if version != FORMAT:
         raise ParameterError(
@@ -124,13 +125,13 @@ def load(checkpoint: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
     try:
         with np.load(checkpoint / "agent.npz", allow_pickle=False) as file:
             arrays = [file[name] for name in sorted(file.files)]
-    except Exception as error:  # zipfile, zlib, struct and numpy each have their own for this
+    except Exception as error:  # zipfile, zlib, struct and numpy each raise another one
         raise ParameterError(f"{checkpoint / 'agent.npz'} is damaged: {error}") from None
     return arrays, state
 
 
-def assign(variables: list, arrays: list[np.ndarray], checkpoint: Path) -> None:
-    """Gives each variable its saved value, after all shapes were seen to agree.
+def assign(variables: list[Any], arrays: list[np.ndarray], checkpoint: Path) -> None:
+    """Restores the saved value of each variable, after checking all shapes.
 
     Raises:
         ParameterError: the checkpoint is of other networks.
@@ -147,11 +148,11 @@ def assign(variables: list, arrays: list[np.ndarray], checkpoint: Path) -> None:
 
 
 def size_bytes(folder: Path) -> int:
-    """Bytes that all checkpoints take on disk."""
+    """Size of all checkpoints on disk, in bytes."""
     return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
 
 
-def whereabouts(folder: Path) -> str:
-    """One line for the end of a run: where its checkpoints are and what they take."""
+def summary(folder: Path) -> str:
+    """One line for the end of a run: where its checkpoints are and how large they are."""
     megabytes = size_bytes(folder) / 1e6
     return f"the newest checkpoints are in {folder}: {megabytes:.0f} MB on disk"

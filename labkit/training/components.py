@@ -1,18 +1,19 @@
-"""What a training works with, made from a configuration."""
+"""The components of a training run: environments, agent, strategy and replay table."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
 
 import attrs
+import gym
 import tensorflow as tf
+from tf_agents.environments.py_environment import PyEnvironment
 
-from labkit import runtime
 from labkit.config import SACConfig
 from labkit.environments.make import check_specs, make_environment
 from labkit.parameters import invalid
 from labkit.replay import ports
-from labkit.replay.transitions import Layout, layout_of
+from labkit.replay.transitions import Layout, ReplayTable, layout_of
+from labkit.runtime import seed_everything
 from labkit.sac.agent import SeededSacAgent, create_agent
 from labkit.sac.collector import Collector
 from labkit.sac.policies import random_policy
@@ -21,24 +22,31 @@ from labkit.training import checkpoint
 from labkit.training.progress import progress
 from labkit.training.signals import StopRequest
 
-if TYPE_CHECKING:
-    from labkit.replay.reverb_replay import ReverbReplay
-    from labkit.replay.uniform_replay import UniformReplay
+MakeEnv = Callable[[], gym.Env]  # a user's own Gym environment
 
-# Seeds of what is drawn apart; far enough from one another that runs with neighbouring
-# seeds share none of them.
+# Offsets of the seeds of independent random streams, far enough from one another that runs with
+# neighbouring seeds share none.
 COLLECT_SEED, EVAL_SEED, NOISE_SEED = 0, 1_000_003, 2_000_003
 
 
 @attrs.define(kw_only=True)
 class TrainingComponents:
-    """What a training works with. `build` makes them; notebook 03 makes them one by one."""
+    """What a training works with. `build` makes it; notebook 03 makes each component by hand.
+
+    Attributes:
+        strategy: the devices of the gradient steps.
+        collect_env: the environment that transitions are collected in.
+        eval_env: another one, for evaluations.
+        agent: the SAC agent, made under the strategy's scope.
+        replay: the table; it holds the transitions of the warm-up when training begins.
+        env_steps: env steps so far, the warm-up included.
+    """
 
     strategy: tf.distribute.Strategy
-    collect_env: Any
-    eval_env: Any
+    collect_env: PyEnvironment
+    eval_env: PyEnvironment
     agent: SeededSacAgent
-    replay: Union["ReverbReplay", "UniformReplay"]
+    replay: ReplayTable
     env_steps: int = 0
 
     @property
@@ -47,9 +55,9 @@ class TrainingComponents:
         return layout_of(self.collect_env)
 
     def load(self, run_path: Path) -> None:
-        """Takes networks and replay table from a run's newest checkpoint, to look at or to judge.
+        """Restores networks and replay table from a run's newest checkpoint, for inspection.
 
-        Adam's moments stay as they are. A run that has no checkpoint yet changes nothing.
+        Adam's moments stay as they are. Without a checkpoint nothing changes.
 
         Args:
             run_path: the run directory.
@@ -67,19 +75,17 @@ class TrainingComponents:
         self.env_steps = int(state.get("env_steps", self.env_steps))
 
     def close(self) -> None:
-        """Stops what runs beside the training; may be called twice."""
+        """Closes the replay table; may be called twice."""
         self.replay.close()
 
 
-def open_replay(
-    config: SACConfig, layout: Layout, folder: Path | None = None
-) -> Union["ReverbReplay", "UniformReplay"]:
+def open_replay(config: SACConfig, layout: Layout, folder: Path | None = None) -> ReplayTable:
     """The empty replay table that `config.replay` names.
 
     Args:
         config: the configuration.
         layout: what a row holds.
-        folder: where a Reverb server writes its snapshots; None is a temporary directory.
+        folder: where a Reverb server writes its snapshots; None makes a temporary directory.
 
     Raises:
         ParameterError: Reverb cannot be imported here.
@@ -87,29 +93,28 @@ def open_replay(
     if config.replay == "tf_uniform":
         from labkit.replay.uniform_replay import UniformReplay
 
-        return UniformReplay(layout, config.replay_buffer_capacity, folder)
+        return UniformReplay(layout, config.replay_buffer_capacity)
     try:
         from labkit.replay.reverb_replay import ReverbReplay
     except ImportError as error:
         reason = str(error).splitlines()[0]
-        raise invalid(
-            "replay", config.replay, f"'tf_uniform', for Reverb cannot be imported here ({reason})"
-        ) from None
+        allowed = f"'tf_uniform' here, where Reverb cannot be imported ({reason})"
+        raise invalid("replay", config.replay, allowed) from None
     ports.warn_once()
     return ReverbReplay(layout, config.replay_buffer_capacity, folder)
 
 
 def build(
-    config: SACConfig, make_env: Callable | None = None, folder: Path | None = None
+    config: SACConfig, make_env: MakeEnv | None = None, folder: Path | None = None
 ) -> TrainingComponents:
-    """Makes every part of a run from its configuration.
+    """Makes all components from a configuration.
 
     Args:
         config: the configuration.
-        make_env: returns one's own Gym environment, in place of `config.env_name`.
-        folder: where a Reverb server writes its snapshots; None is a temporary directory.
+        make_env: returns a Gym environment, in place of `config.env_name`.
+        folder: see `open_replay`.
     """
-    runtime.seed_everything(config.seed)
+    seed_everything(config.seed)
     strategy = make_strategy(config.strategy, config.batch_size)
     source = make_env or config.env_name
     collect_env = make_environment(
@@ -127,23 +132,22 @@ def build(
     )
 
 
-def warm_up(config: SACConfig, parts: TrainingComponents) -> None:
+def warm_up(config: SACConfig, components: TrainingComponents) -> None:
     """Fills the table with `config.initial_collect_steps` env steps of uniform actions.
 
     Raises:
-        KeyboardInterrupt: `make run` was asked to stop; there is nothing yet that a run could keep.
+        KeyboardInterrupt: `labkit run` was asked to stop; there is nothing to save yet.
     """
     stop = StopRequest()
-    policy = random_policy(parts.collect_env.action_spec(), config.seed + NOISE_SEED)
-    collector = Collector(
-        parts.collect_env, policy, parts.replay.write, n_step=config.n_step, gamma=config.gamma
-    )
-    with progress("random collection", config.initial_collect_steps, "env steps") as ticker:
+    env, replay = components.collect_env, components.replay
+    policy = random_policy(env.action_spec(), config.seed + NOISE_SEED)
+    collector = Collector(env, policy, replay.write, n_step=config.n_step, gamma=config.gamma)
+    with progress("warm-up", config.initial_collect_steps, "env steps") as ticker:
         for _ in range(config.initial_collect_steps):
             collector.run(1)
             ticker.advance()
             if stop:
                 raise KeyboardInterrupt("before training began")
     collector.end()
-    parts.replay.flush()
-    parts.env_steps += config.initial_collect_steps
+    replay.flush()
+    components.env_steps += config.initial_collect_steps

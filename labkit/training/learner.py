@@ -1,7 +1,4 @@
-"""The learning half of a run: gradient steps, what is due after them, what is saved of them.
-
-Both executors have one: the local executor beside its collector, Ray's in a process of its own.
-"""
+"""The learner: gradient steps, and what is due after them. Both executors use it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,47 +8,60 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from labkit import runtime
 from labkit.config import SACConfig
 from labkit.errors import DivergedError, RunError, StalledError
 from labkit.parameters import invalid
-from labkit.replay import transitions
-from labkit.sac.agent import state_variables
+from labkit.replay.transitions import BatchSource, Layout
+from labkit.runtime import quiet
+from labkit.sac.agent import SeededSacAgent, state_variables
+from labkit.sac.evaluation import Evaluation
 from labkit.sac.update import flat_weights, make_steps, make_update
-from labkit.training import checkpoint, run_directory
-from labkit.training.components import TrainingComponents
+from labkit.training import checkpoint
 from labkit.training.logger import RunLogger
+from labkit.training.run_directory import Run
+
+EXECUTORS = {"local": "labkit.train", "ray": "labkit.train_on_ray"}
 
 
 class Learner:
-    """Takes gradient steps on what the replay table gives, and counts, logs and saves them.
+    """Takes gradient steps on batches of the replay table; counts, logs and saves them.
 
     Args:
         config: the configuration.
-        run: where metrics, policy and checkpoints go.
-        parts: agent, strategy and replay table.
-        executor: 'local' or 'ray'; each goes on with its own checkpoints only.
+        run: where metrics, policy and checkpoints are written.
+        agent: is trained.
+        strategy: the devices it is trained on.
+        layout: of the table's rows.
+        replay: the table.
+        executor: a key of `EXECUTORS`; each resumes only its own checkpoints.
     """
 
     def __init__(
         self,
         config: SACConfig,
-        run: run_directory.Run,
-        parts: TrainingComponents,
+        run: Run,
+        agent: SeededSacAgent,
+        strategy: tf.distribute.Strategy,
+        layout: Layout,
+        replay: BatchSource,
         executor: str = "local",
     ):
-        self.config, self.run, self.parts, self.executor = config, run, parts, executor
-        self.folder = run.path / "checkpoints"
-        self.update = make_update(parts.agent, parts.layout, parts.strategy)
-        # Compiled now: Adam's moments come into being, and a checkpoint may fill them.
-        batch = tf.TensorSpec([config.batch_size, parts.layout.width], tf.float32)
-        self.update.get_concrete_function(batch)
-        self.step, self.env_step = 0, parts.env_steps
-        self.loss_sum, self.loss_count = np.zeros(4), 0
-        self.saved_at, self.spent = -1, 0.0
+        self.config, self.run, self.agent, self.replay = config, run, agent, replay
+        self.executor, self.folder = executor, run.path / "checkpoints"
+        self._update = make_update(agent, layout, strategy)
+        # Compiled now: this creates Adam's moments, which a checkpoint may restore.
+        batch = tf.TensorSpec([config.batch_size, layout.width], tf.float32)
+        self._update.get_concrete_function(batch)
+        self.step = self.env_step = 0
+        self.evaluated: set[tuple[int, bool]] = set()  # (gradient step, final evaluation or not)
+        self.last_return = "not yet"
+        self._loss_sum, self._loss_count = np.zeros(4), 0
+        self.saved_step, self._spent = -1, 0.0
+
+    # --- start and resume
 
     def restore(self, saved: Path) -> dict[str, Any]:
-        """Takes the agent and the counters from a checkpoint; returns the rest of its state.
+        """Restores agent, counters and metrics from a checkpoint; returns the rest of its state.
 
         Raises:
             ParameterError: it is damaged, of another agent, or of the other executor.
@@ -59,89 +69,38 @@ class Learner:
         arrays, state = checkpoint.load(saved)
         theirs = state.get("executor", "local")
         if theirs != self.executor:
-            begun, here = (
-                "labkit.train_on_ray" if name == "ray" else "labkit.train"
-                for name in (theirs, self.executor)
-            )
-            raise invalid(
-                "run_dir",
-                str(self.run.path),
-                f"a run that {here} started: this one was started by {begun}",
-            )
-        checkpoint.assign(state_variables(self.parts.agent), arrays, saved)
-        self.run.forget_metrics_after(state["metrics_bytes"])
-        self.step, self.spent = state["step"], state["seconds"]
-        *loss_sum, self.loss_count = state["losses"]
-        self.loss_sum = np.array(loss_sum)
+            allowed = f"a run of {EXECUTORS[self.executor]}: {EXECUTORS[theirs]} started this one"
+            raise invalid("run_dir", str(self.run.path), allowed)
+        checkpoint.assign(state_variables(self.agent), arrays, saved)
+        self.run.truncate_metrics(state["metrics_bytes"])
+        self.step, self._spent = state["step"], state["seconds"]
+        *loss_sum, self._loss_count = state["losses"]
+        self._loss_sum = np.array(loss_sum)
+        metrics = self.run.metrics()
+        for row in metrics[metrics.eval_return.notna()].itertuples():
+            final = len(row.eval_returns) >= self.config.num_eval_episodes
+            self._note_evaluation(int(row.gradient_step), final, row.eval_return)
         return state
 
     def start(self) -> None:
-        """Opens the run's files and the stream of batches, after a checkpoint was restored or none.
+        """Opens the run's files and the stream of batches; a checkpoint is restored before.
 
         Raises:
-            StalledError: the replay table gave no batch.
+            StalledError: the replay table returned no batch.
         """
         if checkpoint.latest(self.folder) is None:
-            self.run.forget_metrics_after(None)
-        self.recorder = RunLogger(self.run, self.parts.agent, lambda: self.env_step, self.spent)
-        self.saved_seconds = self.recorder.seconds()
-        with runtime.quiet(), self.stall_named():  # Reverb's sampler says hello
-            batches = iter(self.parts.replay.dataset(self.config.batch_size))
+            self.run.truncate_metrics(None)
+        self.logger = RunLogger(self.run, self.agent, self._spent)
+        self._saved_seconds = self.logger.seconds()
+        with quiet(), self._stall_named():  # Reverb's sampler logs its first connection
+            batches = iter(self.replay.dataset(self.config.batch_size))
             next(batches)
-        self.steps, self.begun = make_steps(self.parts.agent, self.update, batches)
+        self._steps, self.started = make_steps(self.agent, self._update, batches)
 
-    def gradient_steps(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """So many updates: `[critic, actor, alpha loss]` summed, log α, and the actor's weights."""
-        try:
-            with self.stall_named():
-                losses, weights = self.steps(count)
-        except tf.errors.InvalidArgumentError as error:
-            if "inf or nan" not in str(error):
-                raise
-            what = next(name for name in ("Critic", "Actor", "Alpha") if name in str(error))
-            step = self.step + int(self.begun)
-            raise DivergedError(
-                f"{what.lower()} loss is infinite or not a number at gradient step {step}"
-            ) from None
-        return losses.numpy(), weights.numpy()
+    # --- gradient steps
 
-    @contextlib.contextmanager
-    def stall_named(self) -> Iterator[None]:
-        """Names what Reverb's time limit means."""
-        try:
-            yield
-        except (StopIteration, tf.errors.OutOfRangeError, tf.errors.DeadlineExceededError):
-            seconds = getattr(self.parts.replay, "patience", transitions.SAMPLE_TIMEOUT_SECONDS)
-            raise StalledError(
-                f"the replay table gave no batch of {self.config.batch_size} transitions within "
-                f"{seconds} s: is its server still running?"
-            ) from None
-
-    def record_steps(
-        self, count: int, losses: np.ndarray, env_step: int, collect_return: float
-    ) -> None:
-        """Counts gradient steps that were taken, logs them and saves the policy where that is due.
-
-        Args:
-            count: how many.
-            losses: as `gradient_steps` gives them.
-            env_step: env steps so far, the random collection included.
-            collect_return: of the latest collected episodes.
-        """
-        self.step += count
-        self.env_step = env_step
-        self.loss_sum += losses
-        self.loss_count += count
-        if self.due(self.config.log_interval) or self.step == self.config.num_iterations:
-            alpha = float(np.exp(losses[3]))
-            means = self.loss_sum[:3] / self.loss_count
-            self.recorder.log(self.step, means, alpha, collect_return)
-            self.loss_sum, self.loss_count = np.zeros(4), 0
-        if self.due(self.config.policy_save_interval):
-            self.recorder.save_policy()
-
-    def until_due(self) -> int:
-        """How many steps to take at once: no further than the next that something is due after."""
+    def count_until_due(self, most: int) -> int:
+        """Number of gradient steps to take now: at most `most`, and up to the next due action."""
         config = self.config
         intervals = (
             config.log_interval,
@@ -150,48 +109,128 @@ class Learner:
             config.checkpoint_interval,
         )
         due = [interval - self.step % interval for interval in intervals if interval]
-        return min(config.steps_per_call, config.num_iterations - self.step, *due)
+        return min(config.steps_per_call, most, config.num_iterations - self.step, *due)
 
-    def due(self, interval: int) -> bool:
-        """Whether this step is a multiple of an interval; 0 is never."""
-        return interval > 0 and self.step % interval == 0
+    def gradient_steps(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Takes `count` gradient steps.
 
-    def checkpoint_due(self) -> bool:
-        """Whether it is time for a checkpoint, by steps or by seconds."""
-        waited = self.recorder.seconds() - self.saved_seconds
-        by_time = 0 < self.config.checkpoint_seconds <= waited
-        return self.due(self.config.checkpoint_interval) or by_time
+        Returns:
+            `[critic, actor, alpha loss, log α] float32`, the losses summed over the steps; and the
+            actor's weights `[parameters] float32`.
 
-    def save(self, state: dict[str, Any]) -> None:
-        """Writes agent, replay table and counters together, and what else `state` holds."""
-        state = {
-            "executor": self.executor,
-            "seconds": self.recorder.seconds(),
-            "metrics_bytes": self.run.metrics_bytes(),
-            "losses": [*self.loss_sum.tolist(), self.loss_count],
-            **state,
-        }
-        arrays = [variable.numpy() for variable in state_variables(self.parts.agent)]
-        checkpoint.save(self.folder, self.step, arrays, state, self.parts.replay)
-        self.saved_at, self.saved_seconds = self.step, self.recorder.seconds()
+        Raises:
+            DivergedError: a loss is infinite or not a number.
+            StalledError: the replay table returned no batch within its time limit.
+        """
+        try:
+            with self._stall_named():
+                losses, weights = self._steps(count)
+        except tf.errors.InvalidArgumentError as error:
+            if "inf or nan" not in str(error):
+                raise
+            what = next(name for name in ("Critic", "Actor", "Alpha") if name in str(error))
+            step = self.step + int(self.started)
+            raise DivergedError(
+                f"{what.lower()} loss is infinite or not a number at gradient step {step}"
+            ) from None
+        return losses.numpy(), weights.numpy()
+
+    def record_steps(
+        self, count: int, losses: np.ndarray, env_step: int, collect_return: float
+    ) -> None:
+        """Counts gradient steps, and logs them and saves the policy where that is due.
+
+        Args:
+            count: how many were taken.
+            losses: as `gradient_steps` returned them.
+            env_step: env steps so far, the warm-up included.
+            collect_return: mean return of the latest collected episodes.
+        """
+        self.step += count
+        self.env_step = env_step
+        self._loss_sum += losses
+        self._loss_count += count
+        if self._due(self.config.log_interval) or self.step == self.config.num_iterations:
+            alpha, means = float(np.exp(losses[3])), self._loss_sum[:3] / self._loss_count
+            self.logger.log(self.step, env_step, means.tolist(), alpha, collect_return)
+            self._loss_sum, self._loss_count = np.zeros(4), 0
+        if self._due(self.config.policy_save_interval):
+            self.logger.save_policy()
 
     def flat_weights(self) -> np.ndarray:
         """The actor's parameters now, one flat float32 vector."""
-        return flat_weights(self.parts.agent).numpy()
+        return flat_weights(self.agent).numpy()
+
+    def _due(self, interval: int) -> bool:
+        """Whether this step is a multiple of an interval; 0 means never."""
+        return interval > 0 and self.step % interval == 0
+
+    @contextlib.contextmanager
+    def _stall_named(self) -> Iterator[None]:
+        """Turns the end of the dataset, at its time limit, into a `StalledError`."""
+        try:
+            yield
+        except (StopIteration, tf.errors.OutOfRangeError, tf.errors.DeadlineExceededError):
+            raise StalledError(
+                f"the replay table returned no batch of {self.config.batch_size} transitions "
+                f"within {self.replay.sample_timeout} s: is its server still running?"
+            ) from None
+
+    # --- evaluations
+
+    def evaluation_due(self) -> bool:
+        """Whether this step's interim evaluation is due."""
+        return self._due(self.config.eval_interval) and self.step < self.config.num_iterations
+
+    def evaluation_pending(self) -> bool:
+        """Whether the last interim evaluation that was due is missing, that of step 0 included."""
+        total = self.config.num_iterations
+        last_due = self.step - self.step % (self.config.eval_interval or total)
+        return self.step < total and last_due not in {step for step, _ in self.evaluated}
+
+    def final_evaluation_pending(self) -> bool:
+        """Whether all gradient steps are taken, but not yet the final evaluation."""
+        return self.step == self.config.num_iterations and (self.step, True) not in self.evaluated
+
+    def log_evaluation(self, step: int, env_step: int, result: Evaluation, final: bool) -> None:
+        """Writes an evaluation of the weights after `step` gradient steps."""
+        self.logger.log_evaluation(step, env_step, result)
+        self._note_evaluation(step, final, result.mean_return)
+
+    def _note_evaluation(self, step: int, final: bool, mean_return: float) -> None:
+        self.evaluated.add((step, final))
+        self.last_return = f"{mean_return:+.2f}"
+
+    # --- checkpoints
+
+    def checkpoint_due(self) -> bool:
+        """Whether a checkpoint is due, by steps or by seconds."""
+        waited = self.logger.seconds() - self._saved_seconds
+        by_time = 0 < self.config.checkpoint_seconds <= waited
+        return self._due(self.config.checkpoint_interval) or by_time
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Writes a checkpoint: agent, replay table, counters, and the executor's own `state`."""
+        state = {
+            "executor": self.executor,
+            "seconds": self.logger.seconds(),
+            "metrics_bytes": self.run.metrics_bytes(),
+            "losses": [*self._loss_sum.tolist(), self._loss_count],
+            **state,
+        }
+        arrays = [variable.numpy() for variable in state_variables(self.agent)]
+        checkpoint.save(self.folder, self.step, arrays, state, self.replay)
+        self.saved_step, self._saved_seconds = self.step, self.logger.seconds()
 
     def close(self) -> None:
         """Saves the policy and closes the files."""
-        self.recorder.save_policy()
-        self.recorder.close()
+        self.logger.save_policy()
+        self.logger.close()
 
 
 @contextlib.contextmanager
 def name_last_checkpoint(folder: Path) -> Iterator[None]:
-    """Adds to a run's named error which checkpoint is safe.
-
-    Raises:
-        RunError: of the same class.
-    """
+    """Adds the last good checkpoint to the message of a `RunError`."""
     try:
         yield
     except RunError as error:

@@ -1,4 +1,4 @@
-"""The training loop: its iterations, what is due after each, and how it stops and goes on."""
+"""The local executor: one process that collects, learns, evaluates and saves."""
 
 import contextlib
 import queue
@@ -10,80 +10,111 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from labkit.config import SACConfig
-from labkit.environments import watchdog
 from labkit.environments.seeding import seeded_env
-from labkit.replay import transitions
+from labkit.environments.watchdog import Watchdog, read_kill_note
+from labkit.errors import ParameterError
+from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy
-from labkit.training import checkpoint, live_plot, run_directory
-from labkit.training.components import EVAL_SEED, NOISE_SEED, TrainingComponents, build, warm_up
+from labkit.training import checkpoint
+from labkit.training.components import (
+    EVAL_SEED,
+    NOISE_SEED,
+    MakeEnv,
+    TrainingComponents,
+    build,
+    warm_up,
+)
 from labkit.training.learner import Learner, name_last_checkpoint
+from labkit.training.live_plot import View as LivePlot
 from labkit.training.progress import progress
+from labkit.training.run_directory import Run, check_same, open_run
 from labkit.training.signals import StopRequest, stop_request
 
 
-class Background:
-    """Like a `ThreadPoolExecutor` of one, but a task that hangs does not keep the process alive.
+def train(
+    config: SACConfig,
+    run: Run | None = None,
+    components: TrainingComponents | None = None,
+    make_env: MakeEnv | None = None,
+) -> Run:
+    """Trains SAC as configured and leaves the results in the run directory.
 
-    A thread that waits inside TensorFlow or Reverb cannot be interrupted; Python's own executors
-    would join it when their block ends, and again when the interpreter exits.
+    Collection and gradient steps run at the same time, `config.steps_per_call` iterations at once:
+    TensorFlow computes in a thread while the physics runs, and the weights that act are up to twice
+    as many gradient steps old.
+
+    A run directory with a checkpoint is resumed: networks, optimizers, replay table, generators and
+    metrics. The physics is not saved, so a resumed run begins a new episode. Ctrl-C, the kernel's
+    stop button and SIGTERM end the run after its iteration, with a checkpoint.
 
     Args:
-        name: of the thread, for debuggers.
+        config: the configuration.
+        run: an open run of this configuration; None makes a new numbered directory under `runs/`.
+        components: made by hand, with a filled table; None builds them and warms up.
+        make_env: returns a Gym environment, as in `labkit.train(config, make_env=MyEnv)`; not
+            together with `components`, which have their environments.
+
+    Returns:
+        The run; `run.metrics()` is the table of everything measured.
+
+    Raises:
+        DivergedError: a loss or an action is no longer finite.
+        BrokenEnvironmentError: an observation or a reward is not finite.
+        StalledError: Reverb returned no batch within its time limit.
+        StorageError: the run directory cannot be written.
+        ParameterError: `run` is of another configuration, `make_env` comes with `components`, or a
+            checkpoint is damaged or of another agent.
     """
-
-    def __init__(self, name: str):
-        self._tasks: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=self._work, name=name, daemon=True).start()
-
-    def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            future, function, arguments = task
-            try:
-                future.set_result(function(*arguments))
-            except BaseException as error:
-                future.set_exception(error)
-
-    def submit(self, function: Callable, *arguments: Any) -> Future:
-        """Runs `function` after what was submitted before; returns its future."""
-        future: Future = Future()
-        self._tasks.put((future, function, arguments))
-        return future
-
-    def __enter__(self) -> "Background":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._tasks.put(None)  # the thread ends after its present task
+    if components is not None and make_env is not None:
+        raise ParameterError("`make_env` must be None if `components` are given: they have theirs")
+    run = run or open_run("", config)
+    check_same(run.path, run.config, config)
+    made_here = components is None
+    if components is None:
+        components = build(config, make_env, run.path / "checkpoints" / "reverb")
+        if checkpoint.latest(run.path / "checkpoints") is None:
+            warm_up(config, components)
+    if reason := read_kill_note(run.path):
+        print(f"the last start of this run: {reason}")
+    try:
+        training = LocalTraining(config, run, components)
+        with _watched(config, run, components), _short_switches(), stop_request() as stop:
+            training.execute(stop)
+    finally:
+        if made_here:
+            components.close()
+    return run
 
 
 class _StoppedError(Exception):
-    """Somebody asked the run to end in the middle of an evaluation."""
+    """The run was asked to end in the middle of an evaluation."""
 
 
-class Loop:
+class LocalTraining:
     """The state of one call of `train`."""
 
-    def __init__(self, config: SACConfig, run: run_directory.Run, parts: TrainingComponents):
-        self.config, self.run, self.parts = config, run, parts
-        self.learner = Learner(config, run, parts)
-        self.policy = ActorPolicy(parts.agent, config.seed + NOISE_SEED, config.greedy_share)
+    def __init__(self, config: SACConfig, run: Run, components: TrainingComponents):
+        self.config, self.run, self.components = config, run, components
+        c = components
+        self.learner = Learner(config, run, c.agent, c.strategy, c.layout, c.replay)
+        self.policy = ActorPolicy(c.agent, config.seed + NOISE_SEED, config.greedy_share)
         self.collector = Collector(
-            parts.collect_env,
+            c.collect_env,
             self.policy,
-            parts.replay.write,
+            c.replay.write,
             self.policy.new_episode,
             config.n_step,
             config.gamma,
         )
-        self.greedy = ActorPolicy(parts.agent)
-        self.first_env_step = parts.env_steps
-        self.view = live_plot.View(run)
-        self.last_return, self.owes_evaluation = "not yet", True
+        self.deterministic_policy = ActorPolicy(c.agent)
+        self.first_env_step = c.env_steps
+        self.live_plot = LivePlot(run)
         if saved := checkpoint.latest(self.learner.folder):
             self.restore(saved)
         self.learner.start()
@@ -95,189 +126,167 @@ class Loop:
 
     @property
     def env_step(self) -> int:
-        """Env steps so far, the random collection included."""
+        """Env steps so far, the warm-up included."""
         return self.first_env_step + self.collector.env_steps
 
     def execute(self, stop: StopRequest) -> None:
-        """Runs every iteration, the evaluations in between and the one at the end.
+        """Runs every iteration, the interim evaluations and the final one.
 
         Raises:
             RunError: one of `errors`; the message names the last good checkpoint.
         """
-        with name_last_checkpoint(self.learner.folder), self.view:
-            self.run_all(stop)
-
-    def run_all(self, stop: StopRequest) -> None:
-        """What `execute` does, whose errors do not yet say what is safe."""
-        total = self.config.num_iterations
-        try:
-            if self.owes_evaluation:
-                self.evaluate(stop)
-            with (
-                Background("gradient steps") as pool,
-                progress("training", total, "it", done=self.step, cell=self.view) as ticker,
-            ):
-                while self.step < total and not stop:
-                    count = self.iterate(pool, stop)
-                    ticker.advance(count, last_return=self.last_return)
-        except _StoppedError:
-            self.owes_evaluation = True
-        self.parts.env_steps = self.env_step
-        if self.learner.saved_at != self.step or stop:
-            self.save_checkpoint()
-        with contextlib.suppress(_StoppedError):
-            if self.step == total and not stop:
-                # Other episodes than those seen in between: nothing was chosen by this score.
-                self.evaluate(stop, final=True)
-                self.save_checkpoint()  # with this score: the run may be asked to go on from here
-        self.learner.close()
-        print(checkpoint.whereabouts(self.learner.folder))
+        with name_last_checkpoint(self.learner.folder), self.live_plot:
+            with contextlib.suppress(_StoppedError):
+                self._iterate_all(stop)
+            self.components.env_steps = self.env_step
+            if self.learner.saved_step != self.step or stop:
+                self.save_checkpoint()
+            with contextlib.suppress(_StoppedError):
+                if self.learner.final_evaluation_pending() and not stop:
+                    self.evaluate(stop, final=True)
+                    self.save_checkpoint()  # with this score: the run may be resumed from here
+            self.learner.close()
+        print(checkpoint.summary(self.learner.folder))
         if stop:
-            print(f"stopped at gradient step {self.step} of {total}; run this again to go on")
+            total = self.config.num_iterations
+            print(f"stopped at gradient step {self.step} of {total}; run this again to resume")
 
-    def iterate(self, pool: Background, stop: StopRequest) -> int:
-        """Env steps and gradient steps side by side, then what is due; returns how many."""
+    def _iterate_all(self, stop: StopRequest) -> None:
+        total = self.config.num_iterations
+        if self.learner.evaluation_pending():
+            self.evaluate(stop)
+        with (
+            BackgroundThread("gradient steps") as thread,
+            progress("training", total, "it", done=self.step, cell=self.live_plot) as ticker,
+        ):
+            while self.step < total and not stop:
+                count = self.iterate(thread, stop)
+                ticker.advance(count, last_return=self.learner.last_return)
+
+    def iterate(self, thread: "BackgroundThread", stop: StopRequest) -> int:
+        """Env steps and gradient steps at the same time, then what is due; returns how many."""
         config, learner = self.config, self.learner
-        count = learner.until_due()
-        pending = pool.submit(learner.gradient_steps, count)
+        count = learner.count_until_due(config.steps_per_call)
+        pending = thread.submit(learner.gradient_steps, count)
         self.collector.run(count * config.collect_steps_per_iteration)
         losses, weights = self.wait_for(pending)
         self.policy.set_weights(weights)
         learner.record_steps(count, losses, self.env_step, self.collector.mean_return())
-        if learner.due(config.eval_interval) and self.step < config.num_iterations:
+        if learner.evaluation_due():
             self.evaluate(stop)
         if learner.checkpoint_due():
             self.save_checkpoint()
         return count
 
-    def wait_for(self, pending: Future) -> Any:
-        """The result, or the named error when the replay table will never give a batch."""
+    def wait_for(self, pending: "Future[Any]") -> tuple[np.ndarray, np.ndarray]:
+        """The result of the gradient steps, or an error if the table will never return a batch."""
         begin, seen = time.monotonic(), -1
         while True:
             try:
-                return pending.result(timeout=transitions.SAMPLE_TIMEOUT_SECONDS / 10)
+                return pending.result(timeout=SAMPLE_TIMEOUT_SECONDS / 10)
             except TimeoutError:
-                if (begun := int(self.learner.begun)) != seen:  # slow steps are no stall
-                    begin, seen = time.monotonic(), begun
-                self.parts.replay.check(time.monotonic() - begin)
+                if (started := int(self.learner.started)) != seen:  # slow steps, not a stall
+                    begin, seen = time.monotonic(), started
+                self.components.replay.check(time.monotonic() - begin)
 
     def evaluate(self, stop: StopRequest, final: bool = False) -> None:
-        """Plays greedy episodes in the evaluation environment and writes what came of them."""
-        config = self.config
+        """Plays deterministic episodes in the evaluation environment and logs the results."""
+        config, learner = self.config, self.learner
         episodes = config.num_eval_episodes if final else config.interim_eval_episodes
-        self.greedy.set_weights(self.learner.flat_weights())
+        self.deterministic_policy.set_weights(learner.flat_weights())
 
         def after_episode(done: int) -> None:
             ticker.advance()
             if stop:
                 raise _StoppedError
 
-        with progress("evaluation", episodes, "episodes", cell=self.view.aside) as ticker:
+        with progress("evaluation", episodes, "episodes", cell=self.live_plot.aside) as ticker:
+            # The final evaluation plays other episodes than the interim ones.
             seed = config.seed + (2 if final else 1) * EVAL_SEED
-            result = evaluate(self.parts.eval_env, self.greedy, episodes, seed, after_episode)
-        self.learner.recorder.log_evaluation(self.step, self.env_step, result)
-        self.last_return, self.owes_evaluation = f"{result.mean_return:+.2f}", False
+            result = evaluate(
+                self.components.eval_env, self.deterministic_policy, episodes, seed, after_episode
+            )
+        learner.log_evaluation(self.step, self.env_step, result, final)
 
     def save_checkpoint(self) -> None:
         """Writes agent, replay table, generators and counters together; see `checkpoint`."""
         self.learner.save(
             {
                 "env_steps_before": self.first_env_step,
-                "last_return": self.last_return,
-                "owes_evaluation": self.owes_evaluation,
                 "collector": self.collector.get_state(),
                 "noise": self.policy.get_state(),
-                "environment": seeded_env(self.parts.collect_env).get_state(),
+                "environment": seeded_env(self.components.collect_env).get_state(),
             }
         )
 
     def restore(self, saved: Path) -> None:
-        """Takes everything from a checkpoint."""
-        parts = self.parts
+        """Restores everything from a checkpoint."""
         state = self.learner.restore(saved)
-        parts.replay.restore(saved / "replay")
+        self.components.replay.restore(saved / "replay")
         self.first_env_step = state["env_steps_before"]
-        self.last_return, self.owes_evaluation = state["last_return"], state["owes_evaluation"]
         self.collector.set_state(state["collector"])
         self.policy.set_state(state["noise"])
         self.policy.set_weights(self.learner.flat_weights())
-        # What an environment, or TF-Agents' buffer, draws from generators of its own begins anew,
-        # but not from the start.
+        # Generators inside an environment, or of TF-Agents' buffer, are not saved: they get a seed
+        # that no earlier part of the run used.
         tf.random.set_seed(self.config.seed + self.step)
-        parts.collect_env.seed(self.config.seed + self.step)
-        seeded_env(parts.collect_env).set_state(state["environment"])
+        self.components.collect_env.seed(self.config.seed + self.step)
+        seeded_env(self.components.collect_env).set_state(state["environment"])
 
 
-def train(
-    config: SACConfig,
-    run: run_directory.Run | None = None,
-    parts: TrainingComponents | None = None,
-    make_env: Callable | None = None,
-) -> run_directory.Run:
-    """Trains SAC as configured and leaves the results in the run directory.
+class BackgroundThread:
+    """Like a `ThreadPoolExecutor` of one, but a task that hangs does not keep the process alive.
 
-    Env steps and gradient steps are taken at the same time, the latter in a thread, so that
-    TensorFlow computes while the physics runs, `config.steps_per_call` iterations at once: the
-    weights that act are up to twice as many gradient steps old.
-
-    A run directory that holds a checkpoint is gone on with: networks, optimizers, replay table,
-    generators, metrics. The physics is not saved: a resumed run begins a new episode. Ctrl-C, the
-    kernel's stop button and SIGTERM end the run after its iteration, with a checkpoint.
+    A thread that waits inside TensorFlow or Reverb cannot be interrupted; Python's own executors
+    would join it when their block ends, and again when the interpreter exits.
 
     Args:
-        config: the configuration.
-        run: where results go; None makes a new numbered directory under `runs/`.
-        parts: made by hand, with the table filled; None builds them and collects at random.
-        make_env: one's own Gym environment, `labkit.train(config, make_env=MyEnv)`.
-
-    Returns:
-        The run; `run.metrics()` is the table of everything measured.
-
-    Raises:
-        DivergedError: a loss or an action is no longer finite.
-        BrokenEnvironmentError: an observation or a reward is not finite.
-        StalledError: Reverb gave no batch within its time limit.
-        StorageError: the run directory cannot be written.
-        ParameterError: a checkpoint is damaged or of another agent.
+        name: of the thread, for debuggers.
     """
-    run = run or run_directory.open_run("", config)
-    ours = parts is None
-    if parts is None:
-        parts = build(config, make_env, run.path / "checkpoints" / "reverb")
-        if checkpoint.latest(run.path / "checkpoints") is None:
-            warm_up(config, parts)
-    if why := watchdog.read_kill_note(run.path):
-        print(f"the last start of this run: {why}")
-    try:
-        loop = Loop(config, run, parts)
-        with _watched(config, run, parts), _short_switches(), stop_request() as stop:
-            loop.execute(stop)
-    finally:
-        if ours:
-            parts.close()
-    return run
+
+    def __init__(self, name: str):
+        self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            future, function, arguments = task
+            try:
+                future.set_result(function(*arguments))
+            except BaseException as error:
+                future.set_exception(error)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        """Runs `function` after the earlier tasks; returns its future."""
+        future: Future[Any] = Future()
+        self._tasks.put((future, function, arguments))
+        return future
+
+    def __enter__(self) -> "BackgroundThread":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._tasks.put(None)  # the thread ends after its present task
 
 
 @contextlib.contextmanager
-def _watched(
-    config: SACConfig, run: run_directory.Run, parts: TrainingComponents
-) -> Iterator[None]:
+def _watched(config: SACConfig, run: Run, components: TrainingComponents) -> Iterator[None]:
     """Ends the process when an environment hangs; see `watchdog`."""
-    dog = watchdog.Watchdog(config.environment_timeout, run.path)
-    for env in (parts.collect_env, parts.eval_env):
-        seeded_env(env).watchdog = dog
+    watchdog = Watchdog(config.environment_timeout, run.path)
+    for env in (components.collect_env, components.eval_env):
+        seeded_env(env).watchdog = watchdog
     try:
         yield
     finally:
-        dog.close()
+        watchdog.close()
 
 
 @contextlib.contextmanager
 def _short_switches() -> Iterator[None]:
-    """Lets the thread of the gradient step get hold of Python soon after it asked.
+    """Lets the thread of the gradient steps get Python's lock soon after it asks for it.
 
-    PyBullet keeps Python's lock for the whole of a step, and Python hands it over only every
-    5 ms by default: the gradient step would wait where it should overlap.
+    PyBullet keeps the lock for the whole of a step, and Python passes it on only every 5 ms by
+    default: the gradient step would wait where it should overlap.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)

@@ -1,4 +1,4 @@
-"""How far a long task is: in a terminal, in a notebook cell, or in the terminal of `make run`."""
+"""Progress of a long task: in a terminal, in a cell, or in the terminal of `labkit run`."""
 
 import contextlib
 import io
@@ -12,12 +12,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-# `labkit.cli.run` runs the notebook in a kernel of its own, whose output is a cell, not the
-# terminal: the kernel writes its progress to this file, and the launcher draws the bar.
+from labkit.training.files import write_atomically
+
+# `labkit run` executes the notebook in a kernel, whose output is a cell, not the terminal: the
+# kernel writes its progress to this file, and the command draws the bar.
 FILE_VARIABLE = "LABKIT_PROGRESS"
 SECONDS_BETWEEN_UPDATES = 0.5
-# Who shows cells while they run says so to the kernel: Jupyter's server, VS Code, Colab, Kaggle.
-# papermill, nbval and nbconvert do not; they keep the last output alone.
+# Front ends that show a cell's output while it runs set one of these: Jupyter's server, VS Code,
+# Colab, Kaggle. papermill, nbval and nbconvert set none and keep the last output only.
 FRONT_ENDS = ("JPY_SESSION_NAME", "VSCODE_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
 
 
@@ -25,10 +27,10 @@ class Sink:
     """Shows one line and replaces it; the base shows nothing."""
 
     def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
-        """Shows where the bar stands."""
+        """Shows the bar."""
 
     def end(self, summary: str) -> None:
-        """Leaves what is worth keeping: one line of text, or nothing."""
+        """Leaves the summary, one line of text, or nothing."""
 
 
 class _FileSink(Sink):
@@ -43,24 +45,22 @@ class _FileSink(Sink):
         self._write({"label": None})
 
     def _write(self, state: dict[str, Any]) -> None:
-        partial = self._path.with_suffix(".partial")
-        # A lost progress file (its directory removed) must not end a training.
+        # If its directory was removed, the training continues without a progress file.
         with contextlib.suppress(OSError):
-            partial.write_text(json.dumps(state))
-            partial.replace(self._path)
+            write_atomically(self._path, json.dumps(state))
 
 
 class CellLine(Sink):
     """One display that is updated in place, so that the saved notebook keeps one clean line.
 
-    Where nobody looks on, there is nothing but that line.
+    Without a front end there is only that line.
     """
 
     def __init__(self) -> None:
         self._display = Display()
 
     def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
-        """Replaces the line by the bar, where somebody may see it."""
+        """Replaces the line by the bar, if a front end shows it."""
         if watched():
             self._display.put({"text/plain": str(bar)})
 
@@ -70,13 +70,13 @@ class CellLine(Sink):
 
 
 class Display:
-    """An output of the running cell that is replaced by what is put there next."""
+    """An output of the running cell; each `put` replaces the previous one."""
 
     def __init__(self) -> None:
         self._handle: Any = None
 
     def put(self, data: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
-        """Shows `data`, by MIME type, in place of what was there."""
+        """Shows `data`, by MIME type, in place of the previous output."""
         from IPython.display import display
 
         options = {"raw": True, "metadata": metadata or {}}
@@ -105,22 +105,22 @@ def in_kernel() -> bool:
 
 
 def watched() -> bool:
-    """Whether somebody may be looking at this kernel's cells while they run."""
+    """Whether a front end shows this kernel's cells while they run."""
     return in_kernel() and any(os.environ.get(name) for name in FRONT_ENDS)
 
 
 class Ticker:
-    """Counts what is done; cheap enough to be told of every step."""
+    """Counts finished units; fast enough to be called at every step."""
 
     def __init__(self, label: str, total: int, unit: str, sinks: list[Sink], done: int = 0):
-        # The bar is only asked for its text: where that goes is the sinks' business.
+        # The bar only formats the text; the sinks show it.
         self._bar = tqdm(
             total=total, unit=unit, desc=label, initial=done, file=io.StringIO(), ncols=100
         )
         self._sinks, self._shown, self._started = sinks, 0.0, time.monotonic()
 
     def advance(self, count: int = 1, **facts: Any) -> None:
-        """Adds `count`; `facts` such as `last_return='+3.2'` stand behind the bar."""
+        """Adds `count`; `facts` such as `last_return='+3.2'` follow the bar."""
         self._bar.n += count
         now = time.monotonic()
         if now - self._shown >= SECONDS_BETWEEN_UPDATES:
@@ -128,7 +128,7 @@ class Ticker:
             self.refresh(**facts)
 
     def refresh(self, **facts: Any) -> None:
-        """Shows where things stand now."""
+        """Shows the present state."""
         text = {key.replace("_", " "): str(value) for key, value in facts.items()}
         self._bar.set_postfix(text, refresh=False)
         for sink in self._sinks:
@@ -146,7 +146,7 @@ class Ticker:
         return f"{self._bar.desc}: {count} {self._bar.unit} in {spent}, {pace} {self._bar.unit}/s"
 
     def close(self) -> None:
-        """Leaves the summary and forgets the bar."""
+        """Leaves the summary and ends the bar."""
         for sink in self._sinks:
             sink.end(self.summary())
         self._bar.disable = True
@@ -156,14 +156,14 @@ class Ticker:
 def progress(
     label: str, total: int, unit: str, done: int = 0, cell: Sink | None = None
 ) -> Iterator[Ticker]:
-    """Shows a task's progress wherever this process can be seen.
+    """Shows a task's progress: in the cell, the terminal, or the progress file.
 
     Args:
-        label: what is going on, such as 'training'.
+        label: the task, such as 'training'.
         total: how many units there are.
-        unit: what is counted, such as 'it' or 'episodes'.
-        done: how many were done before, by a run that goes on.
-        cell: what shows it in a notebook; a line of its own by default.
+        unit: of the count, such as 'it' or 'episodes'.
+        done: how many were done before, in a resumed run.
+        cell: shows it in a notebook; None shows a line.
     """
     sinks: list[Sink] = []
     if path := os.environ.get(FILE_VARIABLE):
@@ -181,7 +181,7 @@ def progress(
 
 
 class Phases:
-    """One progress display after the other, as a run's phases follow one another."""
+    """Progress displays one after another, for the phases of a run."""
 
     def __init__(self) -> None:
         self._stack, self._label, self._done = contextlib.ExitStack(), "", 0
@@ -194,7 +194,7 @@ class Phases:
         self._stack.close()
 
     def show(self, label: str, total: int, unit: str, done: int, **facts: Any) -> None:
-        """Shows that `done` of `total` are done; another label ends the display before."""
+        """Shows that `done` of `total` are done; a new label ends the previous display."""
         if label != self._label:
             self._stack.close()
             self._ticker = self._stack.enter_context(progress(label, total, unit))
@@ -203,7 +203,7 @@ class Phases:
         self._done = done
 
     def reached(self, label: str, done: int) -> None:
-        """Shows how far a phase came that ended between two looks, if it is still shown."""
+        """Shows the final count of a phase that has ended, if it is still shown."""
         if label == self._label:
             self._ticker.advance(done - self._done)
             self._done = done

@@ -1,10 +1,13 @@
-"""The run directory: what a run was asked to do and what came of it, in plain files.
+"""The run directory: the configuration and the results of a run in plain files.
 
-config.json    every hyperparameter, the format's version, the versions of the packages
-metrics.csv    one row for each log or evaluation
-events/        the same for TensorBoard
-policy/        the greedy policy as a SavedModel
-videos/        MP4
+    config.json    every hyperparameter, the format's version, the versions of the packages
+    metrics.csv    one row for each log or evaluation
+    events/        the same for TensorBoard
+    policy/        the deterministic policy as a SavedModel
+    checkpoints/   see `checkpoint`
+    videos/        MP4
+
+A run uses a new directory, or resumes the unfinished run of the same configuration in it.
 """
 
 import csv
@@ -30,6 +33,7 @@ from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
 from labkit.sac.evaluation import Evaluation
 from labkit.training import checkpoint
+from labkit.training.files import write_atomically
 
 FORMAT = 1
 COLUMNS = [
@@ -59,7 +63,7 @@ class Run:
 
     @classmethod
     def create(cls, path: Path, config: SACConfig) -> "Run":
-        """Writes `config.json` and the header of `metrics.csv` into a claimed directory."""
+        """Writes `config.json` and the header of `metrics.csv` into a locked directory."""
         run = cls(Path(path), config)
         with (run.path / "metrics.csv").open("w", newline="") as file:
             csv.writer(file).writerow(COLUMNS)
@@ -67,15 +71,13 @@ class Run:
         return run
 
     def write_config(self) -> None:
-        """Writes `config.json`; a half-written one is never seen."""
+        """Writes `config.json`."""
         content = {
             "format": FORMAT,
             "config": attrs.asdict(self.config),
             "versions": {name: _version(name) for name in PACKAGES},
         }
-        partial = self.path / "config.json.partial"
-        partial.write_text(json.dumps(content, indent=2) + "\n")
-        partial.replace(self.path / "config.json")
+        write_atomically(self.path / "config.json", json.dumps(content, indent=2) + "\n")
 
     def log(self, **values: float) -> None:
         """Appends one row to `metrics.csv`; columns that are not given stay empty."""
@@ -109,11 +111,11 @@ class Run:
             csv.writer(stream).writerow([values.get(name, "") for name in COLUMNS])
 
     def metrics_bytes(self) -> int:
-        """How long `metrics.csv` is now; a checkpoint remembers it."""
+        """Size of `metrics.csv` now; a checkpoint stores it."""
         return (self.path / "metrics.csv").stat().st_size
 
-    def forget_metrics_after(self, length: int | None) -> None:
-        """Cuts `metrics.csv` to `length` bytes, None to its header: what came later is redone."""
+    def truncate_metrics(self, length: int | None) -> None:
+        """Cuts `metrics.csv` to `length` bytes, or to its header: later steps are repeated."""
         with (self.path / "metrics.csv").open("r+b") as file:
             file.truncate(len(file.readline()) if length is None else length)
 
@@ -123,15 +125,15 @@ class Run:
 
 
 def copy_records(source: Path, target: Path) -> None:
-    """Copies what is small and worth keeping of a run: configuration, metrics, Ray's summary."""
+    """Copies the small files of a run: configuration, metrics, Ray's summary."""
     target.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "metrics.csv", "ray.json"):
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
 
 
-def read_metrics(path: str | os.PathLike) -> pd.DataFrame:
-    """`metrics.csv` of a run directory; `eval_returns` and its like as tuples of floats.
+def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """`metrics.csv` of a run directory; the columns `PER_EPISODE` hold tuples of floats.
 
     Raises:
         ParameterError: the file is missing or damaged, or lacks a column.
@@ -180,29 +182,30 @@ def read_config(path: Path) -> SACConfig:
         raise ParameterError(f"{file} is damaged: {error}") from None
 
 
-def locate(run_dir: str | os.PathLike, config: SACConfig, resume: str = "auto") -> Path:
-    """Which directory a run will use; nothing is changed in a directory that holds one.
+def choose_directory(
+    run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "auto"
+) -> Path:
+    """The directory that a run will use; an existing run in it is not changed.
 
     Args:
         run_dir: relative to the working directory, or absolute; empty means a new numbered
             directory under `runs/`.
         config: what is to be run.
-        resume: 'auto' goes on with an unfinished run of the same configuration, or with one that
-            is asked for more iterations; 'never' takes
-            another directory, `run_dir` with a number behind it, where `run_dir` holds a run.
+        resume: 'auto' resumes an unfinished run of the same configuration, or a finished one with
+            more iterations; 'never' appends a number to `run_dir` if that holds a run.
 
     Raises:
         ParameterError: the directory cannot be written, is damaged, or holds a run that is
-            finished or of another configuration; Reverb is asked for and not installed.
+            finished or of another configuration; Reverb is needed and not installed.
     """
     if resume not in ("auto", "never"):
         raise invalid("resume", resume, "'auto' or 'never'")
     if config.replay == "reverb" and importlib.util.find_spec("reverb") is None:
-        raise invalid("replay", config.replay, "'tf_uniform' here, for Reverb is not installed")
+        raise invalid("replay", config.replay, "'tf_uniform' here, where Reverb is not installed")
     try:
         path = Path(run_dir).expanduser() if str(run_dir) else _next_number(Path("runs"))
         if resume == "never":
-            path = _beside(path)
+            path = _first_free(path)
         if (path / "config.json").exists():
             check_resumable(path, config)
         path.mkdir(parents=True, exist_ok=True)
@@ -217,34 +220,22 @@ def locate(run_dir: str | os.PathLike, config: SACConfig, resume: str = "auto") 
     return path
 
 
-def _beside(path: Path) -> Path:
+def _first_free(path: Path) -> Path:
     numbered = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
     free = (p for p in itertools.chain([path], numbered) if not (p / "config.json").exists())
     return next(free)
 
 
 def check_resumable(path: Path, config: SACConfig) -> None:
-    """Refuses a directory whose run is finished, damaged, or of another configuration.
+    """Rejects a directory whose run is finished, damaged, or of another configuration.
 
-    A run may be asked to go on for more iterations than before; for fewer, as long as it has not
-    taken more yet.
+    A run can be resumed with more iterations than before, or with fewer if it has not yet taken
+    more than these.
 
     Raises:
         ParameterError: names the file that is damaged, or each field that differs.
     """
-    theirs = read_config(path)
-    names = [f.name for f in attrs.fields(SACConfig) if f.name not in FREE_TO_CHANGE]
-    differing = [
-        f"{name} is {getattr(theirs, name)!r} there and {getattr(config, name)!r} here"
-        for name in names
-        if getattr(theirs, name) != getattr(config, name) and name != "num_iterations"
-    ]
-    if differing:
-        raise invalid(
-            "run_dir",
-            str(path),
-            f"a new directory or a run of this configuration ({'; '.join(differing)})",
-        )
+    check_same(path, read_config(path), config, but=("num_iterations",))
     if is_finished(path, config):
         raise invalid(
             "run_dir",
@@ -254,16 +245,29 @@ def check_resumable(path: Path, config: SACConfig) -> None:
         )
     taken = max(checkpoint.steps(path / "checkpoints"), default=0)
     if taken > config.num_iterations:
-        raise invalid(
-            "num_iterations", config.num_iterations, f"{taken} or more, as many as {path} has taken"
-        )
+        allowed = f"{taken} or more, the gradient steps that {path} has already taken"
+        raise invalid("num_iterations", config.num_iterations, allowed)
+
+
+def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, ...] = ()) -> None:
+    """Rejects a run of another configuration; `FREE_TO_CHANGE` and `but` may differ.
+
+    Raises:
+        ParameterError: names each field that differs.
+    """
+    names = [name for name in SACConfig.names() if name not in (*FREE_TO_CHANGE, *but)]
+    differing = [
+        f"{name} is {getattr(theirs, name)!r} there and {getattr(ours, name)!r} here"
+        for name in names
+        if getattr(theirs, name) != getattr(ours, name)
+    ]
+    if differing:
+        allowed = f"a new directory or a run of this configuration ({'; '.join(differing)})"
+        raise invalid("run_dir", str(path), allowed)
 
 
 def is_finished(path: Path, config: SACConfig) -> bool:
-    """Whether the run in `path` has the final evaluation after `config.num_iterations`.
-
-    It may have gone on since.
-    """
+    """Whether the run in `path` has the final evaluation after `config.num_iterations`."""
     table = read_metrics(path)
     at_end = table.eval_returns[table.gradient_step == config.num_iterations]
     return bool((at_end.map(len) >= config.num_eval_episodes).any())
@@ -281,29 +285,28 @@ def _next_number(root: Path) -> Path:
             number += 1
 
 
-def start_run(namespace: Mapping[str, Any]) -> "Run":
+def start_run(namespace: Mapping[str, Any], others: tuple[str, ...] = ()) -> Run:
     """Checks a notebook's parameters, then opens its run directory: `start_run(globals())`.
 
     Args:
-        namespace: name → value; the fields of `SACConfig`, `run_dir` and `resume` are taken from
-            it, everything else is left alone.
+        namespace: name → value; the fields of `SACConfig`, `run_dir` and `resume` are used.
+        others: names of further parameters that the notebook reads itself.
 
     Raises:
-        ParameterError: one line, before TensorFlow or an environment does any work.
+        ParameterError: a wrong value or a mistyped name, in one line, before TensorFlow loads.
     """
-    names = [field.name for field in attrs.fields(SACConfig)]
-    config = SACConfig.parse({name: namespace[name] for name in names if name in namespace})
+    config = SACConfig.from_notebook(namespace, ("run_dir", "resume", *others))
     check_name(config.env_name)
     return open_run(namespace.get("run_dir", ""), config, namespace.get("resume", "auto"))
 
 
-def open_run(run_dir: str | os.PathLike, config: SACConfig, resume: str = "auto") -> "Run":
-    """Opens a new run, or an unfinished one of the same configuration; see `locate`.
+def open_run(run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "auto") -> Run:
+    """Opens a new run, or an unfinished one of the same configuration; see `choose_directory`.
 
     Raises:
-        ParameterError: see `locate`; also when another process writes to the run.
+        ParameterError: see `choose_directory`; also if another process is writing to the run.
     """
-    path = locate(run_dir, config, resume)
+    path = choose_directory(run_dir, config, resume)
     _lock(path)
     if (path / "config.json").exists():
         run = Run(path, config)
@@ -312,8 +315,8 @@ def open_run(run_dir: str | os.PathLike, config: SACConfig, resume: str = "auto"
     return Run.create(path, config)
 
 
-# Locks live as long as this process: a killed one leaves none behind, and a cell that is run
-# again in the same kernel finds its own.
+# A lock lives as long as this process: a killed process leaves none, and a cell that runs again in
+# the same kernel finds its own.
 _LOCKS: dict[Path, TextIO] = {}
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, the kernel's stop button and SIGTERM end a run after its present iteration."""
+"""Stop requests: Ctrl-C, the kernel's stop button and SIGTERM end a run after its iteration."""
 
 import contextlib
 import os
@@ -11,45 +11,45 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-# `labkit.cli.run` is in another process than the training and cannot signal it: it makes this file.
+# `labkit run` is not the process that trains and cannot signal it: it creates this file instead.
 FILE_VARIABLE = "LABKIT_STOP"
 
 
 class StopRequest:
-    """Whether somebody asked the run to end."""
+    """Whether the run was asked to end."""
 
-    def __init__(self, when_asked: Callable[[], Any] = lambda: None) -> None:
-        self._asked = False
-        self._when_asked = when_asked
+    def __init__(self, on_request: Callable[[], Any] = lambda: None) -> None:
+        self._requested = False
+        self._on_request = on_request
         self._file = os.environ.get(FILE_VARIABLE)
-        self._looked = 0.0
+        self._checked_at = 0.0
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
-        """The signal handler: the first is a request, the second an order."""
-        if self._asked:
+        """The signal handler: the first signal is a request, the second interrupts at once."""
+        if self._requested:
             raise KeyboardInterrupt
-        self._asked = True
-        self._when_asked()
-        print("stopping after this iteration; once more to stop at once", file=sys.stderr)
+        self._requested = True
+        self._on_request()
+        print("stopping after this iteration; interrupt once more to stop at once", file=sys.stderr)
 
     def __bool__(self) -> bool:
         now = time.monotonic()
-        if self._file and not self._asked and now - self._looked > 0.5:
-            self._looked = now
-            self._asked = Path(self._file).exists()
-        return self._asked
+        if self._file and not self._requested and now - self._checked_at > 0.5:
+            self._checked_at = now
+            self._requested = Path(self._file).exists()
+        return self._requested
 
 
 @contextlib.contextmanager
-def stop_request(when_asked: Callable[[], Any] = lambda: None) -> Iterator[StopRequest]:
-    """Gives a `StopRequest` that SIGINT and SIGTERM set, and puts the old handlers back after.
+def stop_request(on_request: Callable[[], Any] = lambda: None) -> Iterator[StopRequest]:
+    """Yields a `StopRequest` that SIGINT and SIGTERM set; restores the old handlers afterwards.
 
-    Outside the main thread signals cannot be handled; only the file is looked at there.
+    Outside the main thread signals cannot be handled; only the file counts there.
 
     Args:
-        when_asked: is called once, at the first signal.
+        on_request: is called once, at the first signal.
     """
-    request = StopRequest(when_asked)
+    request = StopRequest(on_request)
     old = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,0 +1,90 @@
+"""What all Ray actors of a run share: its configuration, its addresses, and how to find a peer."""
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import ray
+
+from labkit.config import SACConfig
+from labkit.environments.make import make_environment
+from labkit.environments.seeding import seeded_env
+from labkit.environments.watchdog import Watchdog
+from labkit.errors import START_SECONDS, StalledError, poll
+
+if TYPE_CHECKING:  # the parameter server's process does without TensorFlow
+    from tf_agents.environments.py_environment import PyEnvironment
+
+    from labkit.training.components import MakeEnv
+
+NAMESPACE = "labkit"  # of the actors' names
+
+
+@attrs.frozen
+class RunContext:
+    """The part of an actor's constructor that is the same for all actors of a run.
+
+    Attributes:
+        config: the configuration.
+        make_env: returns a Gym environment, in place of `config.env_name`; None takes the name.
+        run_path: the run directory, absolute.
+        server_address: `host:port` of the Reverb server.
+        actor_prefix: the names of this run's actors begin with it.
+    """
+
+    config: SACConfig
+    make_env: "MakeEnv | None"
+    run_path: Path
+    server_address: str
+    actor_prefix: str
+
+    @property
+    def checkpoints(self) -> Path:
+        """The run's `checkpoints/`."""
+        return self.run_path / "checkpoints"
+
+    @property
+    def source(self) -> "MakeEnv | str":
+        """What `make_environment` makes the environment from."""
+        return self.make_env or self.config.env_name
+
+    def environment(self, seed: int, *, collect: bool = False) -> "PyEnvironment":
+        """A seeded environment with a watchdog; Ray restarts a process that hangs.
+
+        Args:
+            seed: of everything random in the environment.
+            collect: whether `config.bootstrap_time_limits` applies.
+        """
+        env = make_environment(
+            self.source,
+            seed=seed,
+            bootstrap_time_limits=self.config.bootstrap_time_limits or not collect,
+        )
+        seeded_env(env).watchdog = Watchdog(self.config.environment_timeout, self.run_path)
+        return env
+
+    def wait_for_actor(self, name: str) -> Any:
+        """The handle of another actor of this run, which may still have to start.
+
+        Args:
+            name: 'replay', 'parameter server' or 'learner'.
+
+        Raises:
+            StalledError: there is no such actor within `START_SECONDS`.
+        """
+        try:
+            return poll(
+                lambda: ray.get_actor(self.actor_prefix + name, namespace=NAMESPACE),
+                ValueError,
+                pause=0.1,
+            )
+        except ValueError:
+            raise StalledError(f"there was no {name} for {START_SECONDS} s") from None
+
+
+def process_status() -> dict[str, Any]:
+    """Which process an actor runs in, and the CPU seconds that it has used."""
+    node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
+    return {"process": (node, os.getpid()), "cpu_seconds": time.process_time()}
