@@ -4,8 +4,6 @@ Logical devices can be made only before TensorFlow starts, hence not in the proc
 What is measured goes to files beside OUT; test_strategy.py judges it.
 """
 
-import json
-import os
 import sys
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import labkit
 from labkit import runtime
 from labkit.environments.make import make_environment
 from labkit.sac.update import make_update
-from labkit.strategy import hosts, make_strategy, replica_slice
+from labkit.strategy import make_strategy, replica_slice
 
 BATCH, STEPS = 256, 10
 CONFIG = labkit.SACConfig(
@@ -168,17 +166,6 @@ def mirrored(out: Path) -> None:
         np.savez(out.with_name("whole batches"), **whole_batches(strategy))
 
 
-def host(out: Path) -> None:
-    """One of the hosts that TF_CONFIG names; it brings its own rows of each global batch."""
-    pass
-
-    strategy = make_strategy("multi_worker", BATCH)
-    index, count = hosts(strategy)
-    rows = BATCH // count
-    found = learn_on(strategy, slice(index * rows, (index + 1) * rows))
-    np.savez(out.with_name(f"host {index} of {count}"), **found)
-
-
 def train(out: Path) -> None:
     """A run of `labkit.train` under two replicas, and what was in its agent at the end."""
     import tensorflow as tf
@@ -218,9 +205,7 @@ def too_late(out: Path) -> None:
     make_strategy("mirrored:2", BATCH)
     tf.constant(1) + 1
     assert make_strategy("mirrored:2", BATCH).num_replicas_in_sync == 2
-    here = {"worker": ["localhost:1", "localhost:2"]}  # never reached: the refusal comes first
-    os.environ["TF_CONFIG"] = json.dumps({"cluster": here, "task": {"type": "worker", "index": 0}})
-    for name in ("mirrored:4", "mirrored:1", "multi_worker"):
+    for name in ("mirrored:4", "mirrored:1"):
         try:
             make_strategy(name, BATCH)
         except labkit.ParameterError as error:
@@ -228,5 +213,5 @@ def too_late(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    what = {"mirrored": mirrored, "host": host, "train": train, "too_late": too_late}
+    what = {"mirrored": mirrored, "train": train, "too_late": too_late}
     what[sys.argv[1]](Path(sys.argv[2]))

@@ -1,9 +1,6 @@
-"""Several replicas train as one device would; what cannot be had is refused in one line."""
+"""Several replicas train as one device would; an unavailable device is rejected in one line."""
 
-import contextlib
-import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -119,30 +116,6 @@ def test_threads_of_replicas_do_not_take_each_others_noise(measured, strategy):
     np.testing.assert_allclose(measured[strategy][name], measured["cpu"][name], rtol=1e-4)
 
 
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("localhost", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-def test_two_hosts_are_one_device(measured, tmp_path):
-    """Each brings half of every global batch; both end with the weights of one device."""
-    workers = [f"localhost:{port}" for port in free_ports(2)]
-    told = [
-        json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
-        for index in (0, 1)
-    ]
-    finish(*[start("host", tmp_path / "out", TF_CONFIG=one) for one in told])
-    for index in (0, 1):
-        found = np.load(tmp_path / f"host {index} of 2.npz")
-        for name in (*GRADIENTS, *WEIGHTS):
-            assert apart(found[name], measured["cpu"][name]) < 1e-5, name
-        np.testing.assert_allclose(found["losses"], measured["cpu"]["losses"], rtol=1e-4, atol=1e-6)
-        assert found["steps"] == 10
-
-
 @pytest.fixture(scope="module")
 def mirrored_run(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "mirrored"
@@ -227,16 +200,18 @@ def gpus(monkeypatch):
 def test_a_batch_that_does_not_divide_names_both(gpus):
     gpus(0)
     message = refusal("mirrored:3")
-    assert "`batch_size` must be .*, got 256" in message
-    assert "'mirrored:3'" in message
+    assert message.startswith("`batch_size` must be a multiple of 3")
+    assert message.endswith("`strategy` = 'mirrored:3', got 256")
     gpus(3)
-    assert "3 replicas" in refusal("auto")
+    assert "multiple of 3" in refusal("auto")
 
 
 @pytest.mark.parametrize("name", ["gpu", "mirrored"])
 def test_without_a_gpu(gpus, name):
     gpus(0)
-    assert refusal(name).startswith(f"strategy = '{name}' is refused: no GPU is visible")
+    message = refusal(name)
+    assert message.startswith("`strategy` must be 'auto', 'cpu' or 'mirrored:N'")
+    assert message.endswith(f"on a host without a GPU, got {name!r}")
     assert make_strategy("auto", 256) == "/cpu:0"
 
 
@@ -248,7 +223,7 @@ def test_with_gpus(gpus):
     assert make_strategy("mirrored:1", 255) == ["/gpu:0"]
     assert make_strategy("gpu", 255) == "/gpu:0"
     assert make_strategy("cpu", 255) == "/cpu:0"
-    assert "2 GPUs are visible" in refusal("mirrored:4")
+    assert "at most 'mirrored:2'" in refusal("mirrored:4")
     gpus(1)
     assert make_strategy("auto", 255) == "/gpu:0"
 
@@ -256,7 +231,7 @@ def test_with_gpus(gpus):
 def test_without_a_tpu(gpus, monkeypatch):
     gpus(0)
     monkeypatch.delenv("TPU_NAME", raising=False)
-    assert refusal("tpu").startswith("strategy = 'tpu' is refused: no TPU is visible")
+    assert "TensorFlow sees no TPU" in refusal("tpu")
 
 
 def test_a_tpu_that_does_not_answer(gpus, monkeypatch):
@@ -267,33 +242,12 @@ def test_a_tpu_that_does_not_answer(gpus, monkeypatch):
 
     monkeypatch.setenv("TPU_NAME", "far-away")
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
-    assert refusal("tpu").endswith("the TPU does not answer (no such TPU)")
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        None,
-        "{",
-        "[]",
-        json.dumps({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}),
-        json.dumps({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"index": 0}}),
-    ],
-)
-def test_several_hosts_without_their_names(monkeypatch, told):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    if told is not None:
-        monkeypatch.setenv("TF_CONFIG", told)
-    assert "TF_CONFIG such as" in refusal("multi_worker")
+    assert refusal("tpu").endswith("the TPU does not answer (no such TPU), got 'tpu'")
 
 
 def test_after_tensorflow_has_started(tmp_path):
     printed = finish(start("too_late", tmp_path)).splitlines()
-    assert [line.split(" is refused")[0] for line in printed] == [
-        "strategy = 'mirrored:4'",
-        "strategy = 'mirrored:1'",
-        "strategy = 'multi_worker'",
-    ]
+    assert [line.split(", got ")[1] for line in printed] == ["'mirrored:4'", "'mirrored:1'"]
     assert all("restart the kernel and make the strategy first" in line for line in printed)
 
 
@@ -304,5 +258,5 @@ def test_names_that_are_taken(name):
 
 @pytest.mark.parametrize("name", ["mirrored:65", "mirrored:", "tpu:2", "multi_worker", "TPU"])
 def test_names_that_are_not(name):
-    with pytest.raises(ParameterError, match="allowed is 'auto', 'cpu', 'gpu', 'tpu'"):
+    with pytest.raises(ParameterError, match=r"must be 'auto', 'cpu', 'gpu', 'tpu'.*, got"):
         SACConfig(strategy=name)

@@ -79,9 +79,9 @@ def live(folder: Path, life: int, steps: int, kind: str) -> None:
         os.write(journal, (" ".join(map(str, words)) + "\n").encode())
 
     class Table(reverb_replay.ReverbReplay if kind == "reverb" else uniform_replay.UniformReplay):  # type: ignore
-        def write(self, obs_tm1, *others):
-            tell("wrote", life, int(obs_tm1[1]))
-            super().write(obs_tm1, *others)
+        def write(self, transition):
+            tell("wrote", life, int(transition.observation[1]))
+            super().write(transition)
 
     if kind == "reverb":
         reverb_replay.ReverbReplay = Table
@@ -94,17 +94,17 @@ def live(folder: Path, life: int, steps: int, kind: str) -> None:
         return save(to, step, *others)
 
     checkpoint.save = told_save
-    restore = local.Loop.restore
+    restore = local.LocalTraining.restore
 
     def told_restore(self, saved):
         restore(self, saved)
         tell(
             "restored",
             int(saved.name),
-            digest(v.numpy() for v in state_variables(self.parts.agent)),
+            digest(v.numpy() for v in state_variables(self.components.agent)),
         )
 
-    local.Loop.restore = told_restore
+    local.LocalTraining.restore = told_restore
     tell("life", life)
     config = configure(steps, kind)
     run = run_directory.open_run(folder / "run", config)

@@ -17,7 +17,6 @@ from labkit.config import SACConfig
 from labkit.environments.seeding import seeded_env
 from labkit.environments.watchdog import Watchdog, read_kill_note
 from labkit.errors import ParameterError
-from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy
@@ -180,14 +179,14 @@ class LocalTraining:
 
     def wait_for(self, pending: "Future[Any]") -> tuple[np.ndarray, np.ndarray]:
         """The result of the gradient steps, or an error if the table will never return a batch."""
-        begin, seen = time.monotonic(), -1
+        replay, begin, seen = self.components.replay, time.monotonic(), -1
         while True:
             try:
-                return pending.result(timeout=SAMPLE_TIMEOUT_SECONDS / 10)
+                return pending.result(timeout=replay.sample_timeout / 10)
             except TimeoutError:
                 if (started := int(self.learner.started)) != seen:  # slow steps, not a stall
                     begin, seen = time.monotonic(), started
-                self.components.replay.check(time.monotonic() - begin)
+                replay.check(time.monotonic() - begin)
 
     def evaluate(self, stop: StopRequest, final: bool = False) -> None:
         """Plays deterministic episodes in the evaluation environment and logs the results."""

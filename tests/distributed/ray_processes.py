@@ -7,7 +7,7 @@ from pathlib import Path
 import gym
 import numpy as np
 
-PARTS = ("Replay", "ParameterServer", "LearnerActor", "RolloutWorker", "Evaluator")
+ACTORS = ("ReplayActor", "ParameterServer", "LearnerActor", "RolloutWorker", "Evaluator")
 
 
 class Line(gym.Env):

@@ -3,10 +3,11 @@
 import json
 import os
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
-from ray_processes import LOOPBACK, PARTS, Line, actor_pids, descendants, listening, wait_until
+from ray_processes import ACTORS, LOOPBACK, Line, actor_pids, descendants, listening, wait_until
 
 import labkit
 from labkit import config
@@ -29,11 +30,11 @@ from labkit.training import run_directory
     [
         ({"num_collectors": 0}, r"`num_collectors` must be a whole number from 1.*, got 0"),
         ({"num_collectors": "two"}, r"`num_collectors` must be .*, got 'two'"),
-        ({"address": "localhost:1"}, r"address = 'localhost:1' is refused: .*host:port"),
+        ({"address": "localhost:1"}, r"`address` must be .*host:port.*, got 'localhost:1'"),
         ({"address": "nowhere"}, r"`address` must be .*, got 'nowhere'"),
     ],
 )
-def test_what_it_refuses(small_config, tmp_path, arguments, message):
+def test_what_it_rejects(small_config, tmp_path, arguments, message):
     settings = small_config(env_name="Line")
     run = run_directory.open_run(tmp_path, settings)
     with pytest.raises(config.ParameterError, match=message):
@@ -41,7 +42,7 @@ def test_what_it_refuses(small_config, tmp_path, arguments, message):
 
 
 def test_only_reverb_can_be_written_to_from_other_processes(small_config):
-    with pytest.raises(config.ParameterError, match="`replay` must be .*, got 'tf_uniform'"):
+    with pytest.raises(config.ParameterError, match=r"`replay` must be .*, got 'tf_uniform'"):
         labkit.train_on_ray(small_config(replay="tf_uniform"))
 
 
@@ -59,7 +60,7 @@ def test_the_parameter_server(tmp_path, monkeypatch):
     server = parameter_server.ParameterServer(tmp_path / "weights.npz")
     assert server.pull(None, 0, 0, float("nan")) is None
     assert np.isnan(server.push(10, 1_010, np.ones(3, np.float32)))
-    version, env_step, weights = server.pull(None, 0, collector=0, mean_return=2.0)
+    version, env_step, weights = server.pull(None, 0, worker=0, mean_return=2.0)
     assert (version, env_step) == (10, 1_010)
     np.testing.assert_array_equal(weights, [1, 1, 1])
     assert server.pull(10, 1_010, 1, mean_return=4.0) is None
@@ -71,70 +72,75 @@ def test_the_parameter_server(tmp_path, monkeypatch):
     assert again.pull(None, 0, 0, float("nan"))[:2] == (60, 1_070)
 
 
-def asked(version, last=False, life="a"):
-    return EvaluationRequest(version, 1_000 + version, np.full(3, version, np.float32), last, life)
+def requested(version, final=False, learner="a"):
+    weights = np.full(3, version, np.float32)
+    return EvaluationRequest(version, 1_000 + version, weights, final, learner)
 
 
-def test_what_waits_for_the_tester(tmp_path):
-    """The oldest first, each until it is done, and none of a learner that has died."""
+def test_requests_that_wait_for_the_evaluator(tmp_path):
+    """The oldest first, each until it is done, and none from before a restart of the learner."""
     server = parameter_server.ParameterServer(tmp_path / "weights.npz")
-    assert server.to_test(None) is None
-    for one in (asked(10), asked(20), asked(10), asked(20, last=True)):
-        server.test(one)
-    assert server.to_test(None).key == (10, False, "a")
-    assert server.to_test(None).key == (10, False, "a"), "for a tester that was started anew"
-    assert server.to_test((10, False, "a")).key == (20, False, "a")
-    assert server.to_test((20, False, "a")).key == (20, True, "a")
-    assert server.to_test((20, True, "a")) is None
-    server.test(asked(20))
-    server.test(asked(10, life="b"))
-    assert server.to_test((20, True, "a")).key == (10, False, "b")
-    assert server.to_test((10, False, "b")) is None
+    assert server.next_request(None) is None
+    for one in (requested(10), requested(20), requested(10), requested(20, final=True)):
+        server.request_evaluation(one)
+    assert server.next_request(None).key == (10, False, "a")
+    assert server.next_request(None).key == (10, False, "a"), "for an evaluator that was restarted"
+    assert server.next_request((10, False, "a")).key == (20, False, "a")
+    assert server.next_request((20, False, "a")).key == (20, True, "a")
+    assert server.next_request((20, True, "a")) is None
+    server.request_evaluation(requested(20))
+    server.request_evaluation(requested(10, learner="b"))
+    assert server.next_request((20, True, "a")).key == (10, False, "b")
+    assert server.next_request((10, False, "b")) is None
 
 
-def test_evaluations_are_asked_for_until_they_are_answered_and_count_once(monkeypatch):
+def test_a_request_is_repeated_until_it_is_answered_and_counts_once(monkeypatch):
     sent, result = [], Evaluation((1.0,), (2.0,), (3.0,))
-    examiner = EvaluationRequester(lambda one: sent.append(one.key), {(0, False)})
-    examiner.ask(10, 1_010, np.ones(3, np.float32))
-    examiner.ask_again()
+    requester = EvaluationRequester(lambda request: sent.append(request.key))
+    requester.request(10, 1_010, np.ones(3, np.float32), final=False)
+    requester.repeat()
     (key,) = sent
-    monkeypatch.setattr(evaluation_queue, "AGAIN_SECONDS", -1)
-    examiner.ask_again()
+    monkeypatch.setattr(evaluation_queue, "RETRY_SECONDS", -1)
+    requester.repeat()
     assert sent == [key, key]
-    before = (10, False, "an earlier life")
-    for answered in (before, key, key):
-        examiner.answer(answered, 1_010, result)
-    assert examiner.news() == [(10, 1_010, result)]
-    assert examiner.news() == []
-    assert examiner.evaluated == {(0, False), (10, False)}
-    examiner.ask_again()
+    before_restart = (10, False, "another learner")
+    for answered in (before_restart, key, key):
+        requester.answer(answered, result)
+    ((request, found),) = requester.results()
+    assert (request.version, request.env_step, request.final) == (10, 1_010, False)
+    assert found == result
+    assert requester.results() == []
+    requester.repeat()
     assert len(sent) == 2
 
 
-def test_a_run_does_without_a_worker_as_long_as_another_answers(monkeypatch, capsys):
+def test_a_run_continues_without_a_worker_as_long_as_another_answers(monkeypatch, capsys):
     from labkit.distributed import supervisor
 
     monkeypatch.setattr(supervisor.ray, "available_resources", lambda: {"CPU": 0.0})
     monkeypatch.setattr(supervisor.ray, "cluster_resources", lambda: {"CPU": 8.0})
-    found = supervisor.ActorSupervisor(patience=100)
-    for name, spare in (("learner", False), ("rollout worker 0", True), ("rollout worker 1", True)):
-        found.parts[name] = supervisor.Part(name, None, status={"process": 1}, spare=spare)
-    found.parts["rollout worker 1"].heard_at -= 101
-    found._judge_silence()
-    found._judge_silence()
+    found = supervisor.ActorSupervisor(timeout=100)
+    workers = {"rollout worker 0": True, "rollout worker 1": True}
+    for name, redundant in {"learner": False, **workers}.items():
+        found.actors[name] = supervisor.SupervisedActor(
+            name, None, status={"process": 1}, redundant=redundant
+        )
+    found.actors["rollout worker 1"].answered_at -= 101
+    found._check_silence()
+    found._check_silence()
     line = "rollout worker 1 has not answered for 100 s; Ray has 8 CPUs, 0 of them free; the run"
-    assert capsys.readouterr().out == f"{line} goes on without it\n"
-    found.parts["rollout worker 0"].heard_at -= 101
+    assert capsys.readouterr().out == f"{line} continues without it\n"
+    found.actors["rollout worker 0"].answered_at -= 101
     with pytest.raises(StalledError, match="rollout worker 0 has not answered"):
-        found._judge_silence()
-    found.parts["rollout worker 0"].heard_at += 101
-    found.parts["learner"].heard_at -= 101
+        found._check_silence()
+    found.actors["rollout worker 0"].answered_at += 101
+    found.actors["learner"].answered_at -= 101
     with pytest.raises(StalledError, match="learner has not answered"):
-        found._judge_silence()
+        found._check_silence()
 
 
 class Spy(threading.Thread):
-    """Looks at the sockets of a run while it goes on."""
+    """Records the sockets of a run."""
 
     def __init__(self, run):
         super().__init__(daemon=True)
@@ -147,8 +153,8 @@ class Spy(threading.Thread):
             below = descendants(os.getpid())
             self.seen |= below
             self.sockets |= listening([os.getpid(), *below])
-            self.replay |= set(actor_pids(os.getpid(), "Replay"))
-            self.kinds |= {kind for kind in PARTS if actor_pids(os.getpid(), kind)}
+            self.replay |= set(actor_pids(os.getpid(), "ReplayActor"))
+            self.kinds |= {kind for kind in ACTORS if actor_pids(os.getpid(), kind)}
 
 
 @pytest.mark.parametrize(
@@ -157,20 +163,22 @@ class Spy(threading.Thread):
         ("rollout worker 3", {"inserts": 9}, {}, (2 * reverb_replay.UNCONFIRMED - 1 + 4, 0)),
         ("replay", {"inserts": 500}, {"restored": 440}, (80, 0)),  # the learner saw 520
         ("replay", {"inserts": 530}, {"restored": 440}, (90, 0)),
-        ("learner", {"step": 250}, {"began": 200}, (0, 50)),
-        ("learner", {"step": 200}, {"began": 200}, (0, 0)),
+        ("learner", {"step": 250}, {"first_step": 200}, (0, 50)),
+        ("learner", {"step": 200}, {"first_step": 200}, (0, 0)),
         ("evaluator", {"episodes": 3}, {"episodes": 0}, (0, 0)),
     ],
 )
-def test_what_a_death_costs(name, before, after, lost):
-    restart = supervisor.Restart(supervisor.Part(name, handle=None), before, after, seconds=1.0)
-    cost = supervisor.cost_of(restart, n_step=5, env_step=520)
+def test_restart_cost(name, before, after, lost):
+    restart = supervisor.Restart(
+        supervisor.SupervisedActor(name, handle=None), before, after, seconds=1.0
+    )
+    cost = supervisor.restart_cost(restart, n_step=5, env_step=520)
     assert (cost["env_steps_lost"], cost["gradient_steps_lost"]) == lost
 
 
 def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
-    """Every part takes part; only Reverb is to be reached from outside; nothing is left."""
-    monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))  # where `Line` is
+    """All actors run; only Reverb can be reached from outside; no process is left."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where `Line` is
     settings = small_config(env_name="Line", num_iterations=100, log_interval=20, eval_interval=50)
     run = run_directory.open_run(tmp_path, settings)
     spy = Spy(run)
@@ -198,7 +206,7 @@ def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
     assert "samples per insert" in printed.out
     assert "ray" not in printed.err.lower(), printed.err
 
-    assert spy.kinds == set(PARTS)
+    assert spy.kinds == set(ACTORS)
     outward = {key: pid for key, pid in spy.sockets.items() if key[0] not in LOOPBACK}
     assert len(spy.sockets) > len(outward)
     assert set(outward.values()) <= spy.replay, outward

@@ -81,7 +81,7 @@ class Killer(threading.Thread):
         wait_until(enough, 200, f"{steps} more gradient steps")
 
 
-KILLED = ["RolloutWorker", "Evaluator", "ParameterServer", "LearnerActor", "Replay"]
+KILLED = ["RolloutWorker", "Evaluator", "ParameterServer", "LearnerActor", "ReplayActor"]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def survived(tmp_path_factory):
 
 
 def fault(faults, part):
-    (found,) = [one for one in faults if one["part"] == part]
+    (found,) = [one for one in faults if one["actor"] == part]
     return found
 
 
@@ -124,14 +124,14 @@ def test_a_killed_tester_and_parameter_server_cost_nothing(survived):
 
 def test_a_killed_learner_goes_on_from_its_checkpoint(survived):
     _, faults = survived
-    first = next(one for one in faults if one["part"] == "learner")
+    first = next(one for one in faults if one["actor"] == "learner")
     assert first["gradient_steps_lost"] <= 100 + 60  # a checkpoint every 100, answers lag
     assert first["env_steps_lost"] == 0
 
 
 def test_a_killed_replay_is_restored_with_the_learner_s_checkpoint(survived):
     _, faults = survived
-    names = [one["part"] for one in faults]
+    names = [one["actor"] for one in faults]
     assert fault(faults, "replay")["env_steps_lost"] <= 100 + 202  # and the limiter's buffer
     assert names.count("learner") == 2  # killed itself, then with the table
     assert names.index("replay") < len(names) - 1
@@ -288,6 +288,6 @@ def test_a_lost_node(tmp_path, monkeypatch):
         thread.join(10)
     assert not failure, failure
     faults = json.loads((run.path / "ray.json").read_text())["faults"]
-    lost = [one["part"] for one in faults]
+    lost = [one["actor"] for one in faults]
     assert any(part.startswith("rollout worker") or part == "evaluator" for part in lost), faults
     assert last_step(run.path) > 400

@@ -7,22 +7,23 @@ import pytest
 
 from labkit.environments.make import make_environment
 from labkit.replay.n_step import NStepWriter
+from labkit.replay.transitions import Transition
 from labkit.sac.collector import Collector
 from labkit.sac.policies import random_policy
 
 
 def written(steps, gamma, rewards, last_discount):
-    """What comes of an episode with observations 0, 1, 2, … and actions 10, 11, …"""
+    """The transitions of an episode with observations 0, 1, 2, … and actions 10, 11, …"""
     rows = []
-    writer = NStepWriter(lambda *parts: rows.append([float(x) for x in parts]), steps, gamma)
+    writer = NStepWriter(lambda row: rows.append([float(x) for x in row]), steps, gamma)
     for t, reward in enumerate(rewards):
         ends = t == len(rewards) - 1
-        writer.write(t, 10 + t, reward, last_discount if ends else 1.0, t + 1)
+        writer.write(Transition(t, 10 + t, reward, last_discount if ends else 1.0, t + 1))
     writer.end()
     return rows
 
 
-def test_three_steps_by_hand_with_a_fall():
+def test_three_steps_by_hand_with_a_termination():
     """1 + 2/2 + 4/4 = 3, then 2 + 4/2 + 8/4 = 6, and shorter windows at the end."""
     assert written(3, 0.5, [1, 2, 4, 8], last_discount=0.0) == [
         [0, 10, 3, 0.25, 3],
@@ -32,7 +33,7 @@ def test_three_steps_by_hand_with_a_fall():
     ]
 
 
-def test_the_end_of_time_still_looks_ahead():
+def test_after_a_truncation_the_discounts_stay_above_zero():
     discounts = [row[3] for row in written(3, 0.5, [1, 2, 4, 8], last_discount=1.0)]
     assert discounts == [0.25, 0.25, 0.5, 1.0]
 
@@ -48,16 +49,16 @@ def test_a_collector_writes_a_row_for_each_step_and_none_spans_two_episodes():
     collector = Collector(
         env,
         random_policy(env.action_spec(), 0),
-        lambda *parts: rows.append(parts),
+        rows.append,
         n_step=4,
         gamma=0.99,
     )
-    collector.run(60)  # falls every ten steps or so
+    collector.run(60)  # terminates about every ten steps
     collector.end()
     assert len(rows) == 60
-    falls = [i for i, row in enumerate(rows) if row[3] == 0]
-    assert len(falls) >= 8
-    assert len(falls) % 4 == 0
+    terminations = [i for i, row in enumerate(rows) if row[3] == 0]
+    assert len(terminations) >= 8
+    assert len(terminations) % 4 == 0
     # Each reward is 1: a full window sums 1 + 0.99 + 0.99² + 0.99³.
     assert max(float(row[2]) for row in rows) == pytest.approx(3.940399)
     for before, after in itertools.pairwise(rows):

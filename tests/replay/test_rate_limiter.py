@@ -9,7 +9,7 @@ import reverb
 
 from labkit.errors import StalledError
 from labkit.replay import rate_limiter, reverb_replay
-from labkit.replay.rate_limiter import Limiter
+from labkit.replay.rate_limiter import LimiterState
 
 QUICK = {"notice_seconds": 0.2, "limit_seconds": 0.6}
 
@@ -47,7 +47,7 @@ def test_an_under_filled_table_is_named_then_given_up(client, capsys):
     why = "'two' holds 1 item, its rate limiter wants 2 before it may be sampled"
     assert str(caught.value) == f"gave up waiting to sample after 0.6 s: {why}"
     assert capsys.readouterr().out == f"waiting to sample for 0.2 s: {why}\n"
-    assert rate_limiter.limiter(client, "two").samples == 0  # giving up left no request behind
+    assert rate_limiter.limiter_state(client, "two").samples == 0  # no request was left
 
 
 def test_a_starved_program_says_both_in_order(client, capsys):
@@ -102,7 +102,7 @@ def test_any_blocking_call_can_be_waited_for(client, capsys):
 def test_what_no_limiter_explains_is_said(client):
     for _ in range(2):
         client.insert(np.int64(0), {"two": 1.0})
-    assert "holds nobody back" in rate_limiter.diagnose(client, "two", "sample")
+    assert "would allow the next sample" in rate_limiter.diagnose(client, "two", "sample")
     assert rate_limiter.diagnose(client, "three", "sample").endswith("'queue', 'ratio', 'two'")
 
 
@@ -118,8 +118,8 @@ def test_no_server_is_said_soon():
 @pytest.mark.parametrize("samples", range(0, 30, 3))
 def test_the_diagnosis_agrees_with_the_formula(inserts, samples):
     """The rule of reverb/cc/rate_limiter.cc, for a table from which nothing was removed."""
-    limiter = Limiter("t", inserts, 100, inserts, samples, 3.0, 6.0, 12.0, 3)
+    limiter = LimiterState("t", inserts, 100, inserts, samples, 3.0, 6.0, 12.0, 3)
     may_sample = inserts >= 3 and 3 * inserts - samples - 1 >= 6
     may_insert = inserts + 1 <= 3 or 3 * (inserts + 1) - samples <= 12
-    assert bool(limiter.holds_sample()) != may_sample
-    assert bool(limiter.holds_insert()) != may_insert
+    assert bool(limiter.blocks_sample()) != may_sample
+    assert bool(limiter.blocks_insert()) != may_insert

@@ -11,6 +11,8 @@ from tf_agents.trajectories import time_step, trajectory
 
 from labkit.errors import StalledError
 from labkit.replay import reverb_replay, transitions, uniform_replay
+from labkit.replay.n_step import TransitionObserver
+from labkit.replay.transitions import Transition
 
 LAYOUT = transitions.Layout(observation=2, action=1)
 FIRST, MID, LAST = (int(x) for x in (0, 1, 2))
@@ -37,7 +39,7 @@ def stored(table, count):
 def test_what_is_written_is_sampled(table):
     expected = [[t, t, 10 + t, 0.5 * t, t % 2, t + 1, t + 1] for t in range(7)]
     for t in range(7):
-        table.write([t, t], [10 + t], 0.5 * t, t % 2, [t + 1, t + 1])
+        table.write(Transition([t, t], [10 + t], 0.5 * t, t % 2, [t + 1, t + 1]))
     table.flush()
     assert table.size() == 7
     assert stored(table, 7) == sorted(tuple(map(float, row)) for row in expected)
@@ -46,7 +48,7 @@ def test_what_is_written_is_sampled(table):
 def test_two_samples_are_two_draws_though_tensorflow_is_seeded(table):
     tf.random.set_seed(1)
     for t in range(50):
-        table.write([t, 0], [0], 0, 1, [t, 1])
+        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
     table.flush()
     assert table.sample(8).tolist() != table.sample(8).tolist()
 
@@ -57,7 +59,7 @@ def test_a_stream_is_let_go_of_without_waiting_for_its_tuning_thread(table):
 
 def test_oldest_goes_first(table):
     for t in range(130):
-        table.write([t, 0], [0], 0, 1, [t, 1])
+        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
     table.flush()
     assert {row[0] for row in stored(table, 100)} == set(map(float, range(30, 130)))
 
@@ -87,7 +89,7 @@ HAPPENED = [(0, 1, 1), (1, 2, 0), (3, 4, 1), (20, 21, 1)]  # from, to, discount
 
 
 def test_observer_pairs_neighbours_and_skips_what_never_happened(table):
-    observer = transitions.TransitionObserver(table.write)
+    observer = TransitionObserver(table.write)
     for told in TOLD:
         observer(told)
     table.flush()
@@ -121,7 +123,7 @@ def test_unpack_shapes_and_values():
 def test_a_full_writer_waits_for_the_server():
     table = reverb_replay.ReverbReplay(LAYOUT, 100)
     for t in range(10 * reverb_replay.UNCONFIRMED):
-        table.write([t, 0], [0], 0, 1, [t, 1])
+        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
     table.flush()
     assert table.size() == 100
     table.close()
@@ -140,7 +142,7 @@ def test_a_limiter_that_holds_samples_back_is_named(monkeypatch):
     limiter = reverb.rate_limiters.SampleToInsertRatio(4, 2, 8)  # 4 inserts · 4 samples each
     table = reverb_replay.ReverbReplay(LAYOUT, 100, limiter=limiter)
     for t in range(4):
-        table.write([t, 0], [0], 0, 1, [t, 1])
+        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
     table.flush()
     with pytest.raises(StalledError, match="gave 16 of 50 batches of 1 transitions"):
         table.sample(1, 50)

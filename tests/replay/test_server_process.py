@@ -64,7 +64,9 @@ def test_the_other_process_makes_the_same_table(running):
 
 def test_a_taken_port_is_refused_at_once_and_by_name(running):
     begin = time.monotonic()
-    with pytest.raises(ParameterError, match=rf"^port = {running.port} is refused: .* listens"):
+    with pytest.raises(
+        ParameterError, match=rf"^`port` must be free: .* listens there, got {running.port}"
+    ):
         server_process.start([full_table()], port=running.port)
     assert time.monotonic() - begin < 1  # no process was started for that
     assert running.alive

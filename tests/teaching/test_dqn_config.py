@@ -42,7 +42,8 @@ def test_refusal_names_parameter_value_and_range(name, value):
     with pytest.raises(ParameterError) as caught:
         DQNConfig.from_notebook({name: value})
     message = str(caught.value)
-    assert message.startswith(f"{name} = {value!r} is refused: allowed is ")
+    assert message.startswith(f"`{name}` must be ")
+    assert f", got {value!r}"[:80] in message
     assert "\n" not in message
 
 

@@ -17,6 +17,7 @@ from labkit import runtime
 from labkit.environments.make import make_environment
 from labkit.errors import ParameterError, StorageError
 from labkit.replay import reverb_replay, transitions, uniform_replay
+from labkit.replay.transitions import Transition
 from labkit.sac import agent as agents
 from labkit.sac.update import make_update
 from labkit.strategy import make_strategy
@@ -29,7 +30,7 @@ LAYOUT = transitions.Layout(2, 1)
 def table(tmp_path, request):
     table = request.param(LAYOUT, 100, tmp_path / "reverb")
     for t in range(30):
-        table.write([t, t], [t], t, 1, [t, t])
+        table.write(Transition([t, t], [t], t, 1, [t, t]))
     table.flush()
     yield table
     table.close()
@@ -64,7 +65,7 @@ def test_the_table_comes_back_item_by_item(table, tmp_path):
     assert again.size() == 30
     assert held(again, 30) == held(table, 30)
     for t in range(90):  # the oldest still go first, by the order of the first life
-        again.write([1000 + t, 0], [0], 0, 1, [0, 0])
+        again.write(Transition([1000 + t, 0], [0], 0, 1, [0, 0]))
     again.flush()
     assert {row[0] for row in held(again, 100) if row[0] < 1000} == set(map(float, range(20, 30)))
     again.close()

@@ -188,7 +188,7 @@ def test_the_policy_that_collects_is_the_newest(small_config, tmp_path):
     config = small_config(env_name="Target", num_iterations=3)
     made = components.build(config, make_env=Target)
     components.warm_up(config, made)
-    done = local.Loop(config, run_directory.open_run(tmp_path, config), made)
+    done = local.LocalTraining(config, run_directory.open_run(tmp_path, config), made)
     done.execute(stop=StopRequest())
     for ours, newest in zip(done.policy._layers, ActorPolicy(made.agent)._layers, strict=True):
         np.testing.assert_array_equal(ours[0], newest[0])
@@ -245,8 +245,8 @@ def test_training_and_resuming_without_reverb(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     assert "stopped at gradient step 10 of 20" in done.stdout
     assert done.stdout.splitlines()[-1] == (
-        "`replay` must be 'tf_uniform', for Reverb cannot be imported here .*, got 'reverb'"
-        "(no wheel here)"
+        "`replay` must be 'tf_uniform' here, where Reverb cannot be imported (no wheel here), "
+        "got 'reverb'"
     )
 
 

@@ -13,21 +13,23 @@ from labkit.training import run_directory
 
 def test_numbers_count_up(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert [run_directory.locate("", SACConfig()).name for _ in range(3)] == [
+    assert [run_directory.choose_directory("", SACConfig()).name for _ in range(3)] == [
         "0001",
         "0002",
         "0003",
     ]
     (tmp_path / "runs" / "notes").mkdir()
     (tmp_path / "runs" / "0041").mkdir()
-    assert str(run_directory.locate("", SACConfig())) == "runs/0042"
+    assert str(run_directory.choose_directory("", SACConfig())) == "runs/0042"
 
 
 def test_relative_and_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run_directory.locate("a/b", SACConfig()).resolve() == tmp_path / "a" / "b"
-    assert run_directory.locate(str(tmp_path / "c"), SACConfig()) == tmp_path / "c"
-    assert run_directory.locate("a/b", SACConfig()), "a directory without config.json holds no run"
+    assert run_directory.choose_directory("a/b", SACConfig()).resolve() == tmp_path / "a" / "b"
+    assert run_directory.choose_directory(str(tmp_path / "c"), SACConfig()) == tmp_path / "c"
+    assert run_directory.choose_directory("a/b", SACConfig()), (
+        "a directory without config.json holds no run"
+    )
 
 
 @pytest.mark.parametrize("where", ["file/below", "file", "/proc/nothing/here", "nul\0"])
@@ -35,7 +37,7 @@ def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch, where):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ParameterError, match=r"^run_dir = .* cannot be written"):
-        run_directory.locate(where, SACConfig())
+        run_directory.choose_directory(where, SACConfig())
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -43,7 +45,7 @@ def test_a_run_of_another_configuration_is_never_overwritten(tmp_path):
     run_directory.open_run(tmp_path, SACConfig(seed=4))
     before = (tmp_path / "config.json").read_bytes()
     with pytest.raises(ParameterError, match=r"seed is 4 there and 5 here; gamma is 0\.99 there"):
-        run_directory.locate(tmp_path, SACConfig(seed=5, gamma=0.9))
+        run_directory.choose_directory(tmp_path, SACConfig(seed=5, gamma=0.9))
     assert (tmp_path / "config.json").read_bytes() == before
 
 
@@ -81,7 +83,7 @@ def test_a_finished_run_may_be_asked_for_more_and_not_for_less_than_it_took(tmp_
         ).config.num_iterations
         == 8
     )
-    with pytest.raises(ParameterError, match="`num_iterations` must be 8 or more.*, got 6"):
+    with pytest.raises(ParameterError, match=r"`num_iterations` must be 8 or more.*, got 6"):
         run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=6))
 
 
@@ -91,7 +93,7 @@ def test_resume_never_takes_another_directory(tmp_path):
     third = run_directory.open_run(tmp_path / "a", SACConfig(seed=9), resume="never")
     assert [r.path.name for r in (first, second, third)] == ["a", "a-2", "a-3"]
     with pytest.raises(ParameterError, match=r"^`resume` must be .*, got 'perhaps'"):
-        run_directory.locate(tmp_path / "a", SACConfig(), resume="perhaps")
+        run_directory.choose_directory(tmp_path / "a", SACConfig(), resume="perhaps")
 
 
 def test_two_processes_on_one_run(tmp_path):
@@ -122,7 +124,7 @@ def test_two_processes_on_one_run(tmp_path):
             '{"format": 1, "config": {"gamma": 7}}',
             "damaged: `gamma` must be .*, got 7",
         ),
-        ("config.json", '{"format": 1, "config": {"new": 7}}', "damaged: new is not a parameter"),
+        ("config.json", '{"format": 1, "config": {"new": 7}}', "damaged: `new` is not a parameter"),
         (
             "metrics.csv",
             "env_step,gradient_step\n",
@@ -140,7 +142,7 @@ def test_damaged_runs_are_named_and_left_alone(tmp_path, file, content, message)
         (tmp_path / file).write_text(content)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     with pytest.raises(ParameterError, match=message) as caught:
-        run_directory.locate(tmp_path, SACConfig())
+        run_directory.choose_directory(tmp_path, SACConfig())
     assert "\n" not in str(caught.value)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
