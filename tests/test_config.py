@@ -68,7 +68,10 @@ def test_layers_from_text():
 
 
 def test_replay_smaller_than_a_batch_names_both():
-    with pytest.raises(ParameterError, match=r"replay_buffer_capacity = 100 .* batch_size = 256"):
+    with pytest.raises(
+        ParameterError,
+        match=r"^`replay_buffer_capacity` must be at least `batch_size` = 256 .*, got 100",
+    ):
         SACConfig(replay_buffer_capacity=100)
 
 

@@ -30,7 +30,7 @@ def client():
 
 
 def write(client, table, count):
-    """A writer with `count` items in line, and not flushed."""
+    """A writer with `count` items, not flushed."""
     writer = client.trajectory_writer(1)
     for value in range(count):
         writer.append(np.int64(value))
@@ -38,28 +38,28 @@ def write(client, table, count):
     return writer
 
 
-def test_an_under_filled_table_is_named_then_given_up(client, capsys):
+def test_a_table_below_its_minimum_size_is_named_until_the_time_limit(client, capsys):
     client.insert(np.int64(0), {"two": 1.0})
     begin = time.monotonic()
     with pytest.raises(StalledError) as caught:
         rate_limiter.sample(client, "two", **QUICK)
     assert 0.5 < time.monotonic() - begin < 5
-    why = "'two' holds 1 item, its rate limiter wants 2 before it may be sampled"
+    why = "'two' holds 1 item, its rate limiter requires 2 before it may be sampled"
     assert str(caught.value) == f"gave up waiting to sample after 0.6 s: {why}"
     assert capsys.readouterr().out == f"waiting to sample for 0.2 s: {why}\n"
     assert rate_limiter.limiter_state(client, "two").samples == 0  # no request was left
 
 
-def test_a_starved_program_says_both_in_order(client, capsys):
-    """When it next gets to look, the limit may have passed already."""
+def test_a_busy_program_prints_the_reason_before_the_error(client, capsys):
+    """The time limit may have passed already when it runs again."""
     with pytest.raises(StalledError, match=r"after 0\.1 s"):
         rate_limiter.sample(client, "two", notice_seconds=0.1, limit_seconds=0.1)
     assert capsys.readouterr().out.startswith("waiting to sample for 0.1 s: 'two' holds 0 items")
 
 
-def test_a_full_queue_is_named_and_its_items_stay_in_line(client, capsys):
+def test_a_full_queue_is_named_and_its_items_stay_queued(client, capsys):
     writer = write(client, "queue", 4)
-    with pytest.raises(StalledError, match="'queue' has taken 3 inserts and given 0 samples"):
+    with pytest.raises(StalledError, match="'queue' has counted 3 inserts and 0 samples"):
         rate_limiter.flush(writer, client, "queue", **QUICK)
     assert "1 sample must come first" in capsys.readouterr().out
     assert [s.data[0].item() for s in rate_limiter.sample(client, "queue")] == [0]

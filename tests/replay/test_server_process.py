@@ -62,7 +62,7 @@ def test_the_other_process_makes_the_same_table(running):
     assert str(there.rate_limiter_info) == str(here.rate_limiter_info)
 
 
-def test_a_taken_port_is_refused_at_once_and_by_name(running):
+def test_a_taken_port_is_rejected_at_once_and_by_name(running):
     begin = time.monotonic()
     with pytest.raises(
         ParameterError, match=rf"^`port` must be free: .* listens there, got {running.port}"
@@ -72,7 +72,7 @@ def test_a_taken_port_is_refused_at_once_and_by_name(running):
     assert running.alive
 
 
-def test_the_command_refuses_a_taken_port_in_one_line(running):
+def test_the_command_rejects_a_taken_port_in_one_line(running):
     done = subprocess.run(
         [sys.executable, "-m", "labkit.replay.serve", "--port", str(running.port)],
         cwd=ROOT,
@@ -94,7 +94,7 @@ def test_reverb_itself_shares_a_taken_port(running):
 
 
 @pytest.mark.parametrize("port", [-1, 65536, 1_000_000])
-def test_a_number_that_is_no_port_is_refused(port):
+def test_a_number_that_is_not_a_port_is_rejected(port):
     with pytest.raises(ParameterError, match="port = "):
         server_process.start([full_table()], port=port)
 

@@ -33,10 +33,12 @@ def test_relative_and_absolute(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["file/below", "file", "/proc/nothing/here", "nul\0"])
-def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch, where):
+def test_a_directory_that_cannot_be_written_is_rejected(tmp_path, monkeypatch, where):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ParameterError, match=r"^run_dir = .* cannot be written"):
+    with pytest.raises(
+        ParameterError, match=r"^`run_dir` must be a directory that this process can create"
+    ):
         run_directory.choose_directory(where, SACConfig())
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -49,7 +51,7 @@ def test_a_run_of_another_configuration_is_never_overwritten(tmp_path):
     assert (tmp_path / "config.json").read_bytes() == before
 
 
-def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_refused(tmp_path):
+def test_an_unfinished_run_is_resumed_and_a_finished_one_rejected(tmp_path):
     config = SACConfig(num_eval_episodes=1, num_iterations=7)
     run = run_directory.open_run(tmp_path, config)
     run.log_evaluation(
@@ -66,7 +68,7 @@ def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_refused(tmp_pat
         run_directory.open_run(tmp_path, config)
 
 
-def test_a_finished_run_may_be_asked_for_more_and_not_for_less_than_it_took(tmp_path):
+def test_a_finished_run_resumes_with_more_iterations_but_not_with_fewer_than_it_took(tmp_path):
     run = run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=7))
     score = Evaluation((1.0,), (9.0,), (0.0,))
     run.log_evaluation(score, env_step=7, gradient_step=7, wall_seconds=1)
@@ -98,14 +100,11 @@ def test_resume_never_takes_another_directory(tmp_path):
 
 def test_two_processes_on_one_run(tmp_path):
     run_directory.open_run(tmp_path, SACConfig())
-    script = (
-        "import sys; from labkit import open_run, SACConfig;"
-        "opening.open_run(sys.argv[1], SACConfig())"
-    )
+    script = "import sys; from labkit import open_run, SACConfig;open_run(sys.argv[1], SACConfig())"
     second = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60
     )
-    assert "another process is writing to this run" in second.stderr.splitlines()[-1]
+    assert "a run that no other process is writing to" in second.stderr.splitlines()[-1]
     run_directory.open_run(tmp_path, SACConfig())  # this process may: a cell is run twice
 
 
