@@ -17,24 +17,24 @@ setup: ## make .venv from requirements.lock (nothing, if that is done)
 	@scripts/setup.sh
 
 run: setup ## train the Minitaur: notebooks/03_sac_minitaur.ipynb into a new folder under runs/
-	@$(PY) -m labkit.cli.run notebooks/03_sac_minitaur.ipynb $(ARGS)
+	@$(PY) -m labkit.cli.main run notebooks/03_sac_minitaur.ipynb $(ARGS)
 
-sweep: setup ## several seeds side by side, then compared (SEEDS='0 1 2' ARGS='-p gamma 0.98')
-	@$(PY) -m labkit.cli.sweep notebooks/03_sac_minitaur.ipynb --seeds '$(SEEDS)' $(ARGS)
+sweep: setup ## several seeds in parallel, then compared (SEEDS='0 1 2' ARGS='-p gamma 0.98')
+	@$(PY) -m labkit.cli.main sweep notebooks/03_sac_minitaur.ipynb --seeds '$(SEEDS)' $(ARGS)
 
 results: setup ## run what is missing of the tracked study (hours), write results/minitaur/README.md
 	@$(PY) scripts/results.py $(ARGS)
 
 watch: ## where the clip of the best policy is; REPLAY=1 runs that policy and records a new one
 ifdef REPLAY
-	@$(MAKE) --no-print-directory setup && $(PY) scripts/watch.py $(ARGS)
+	@$(MAKE) --no-print-directory setup && $(PY) -m labkit.cli.main watch --replay $(ARGS)
 else
 	@echo "two episodes of the best policy: $(CURDIR)/results/minitaur/best/clip.mp4"
-	@echo "run it here and record it anew: make watch REPLAY=1"
+	@echo "run it here and record a new clip: make watch REPLAY=1"
 endif
 
-doctor: setup ## does everything that labkit needs work on this machine?
-	@$(PY) -m labkit.cli.doctor
+doctor: setup ## check that everything labkit needs works on this machine
+	@$(PY) -m labkit.cli.main doctor
 
 test: setup ## run all tests, every notebook included
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)

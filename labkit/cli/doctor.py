@@ -1,9 +1,7 @@
-"""Does everything that labkit needs work here? One screen, and an exit status.
+"""Checks that everything labkit needs works on this machine: `labkit doctor`.
 
-python -m labkit.cli.doctor
-
-Each check does the real thing, small: a matrix product, a row through a Reverb server, a rendered
-frame, a written video, a Ray task. `ok` and `note` are fine, `fails` is not.
+Each check runs a small example: a matrix product, a transition through a Reverb server, a rendered
+frame, a video file, a Ray task. `ok` and `note` are fine, `fails` is not.
 """
 
 import importlib.metadata
@@ -22,7 +20,7 @@ from labkit import __version__
 from labkit.environments.make import make_environment
 from labkit.replay.ports import faces_outward
 
-LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"
+LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"  # in a checkout only
 PORTS = {8888: "JupyterLab", 9999: "notebook 01", 6006: "TensorBoard"}
 RAY_LIMIT_SECONDS = 120
 RAY_TASK = """
@@ -37,7 +35,7 @@ Finding = tuple[str, str]  # status, one line
 
 
 def versions() -> Finding:
-    """Installed packages against requirements.lock, or against labkit's own pins without one."""
+    """Compares the installed packages with requirements.lock; in a wheel, with labkit's pins."""
     if LOCK.is_file():
         lines, source = LOCK.read_text().splitlines(), LOCK.name
     else:
@@ -54,11 +52,11 @@ def versions() -> Finding:
     if differing:
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         return FAILS, f"{'; '.join(differing[:3])}{more} ({source})"
-    return OK, f"{len(pins)} packages as {source} has them"
+    return OK, f"{len(pins)} packages have the versions of {source}"
 
 
 def memory() -> Finding:
-    """Free memory; a full table of the Minitaur takes two gigabytes."""
+    """Free memory; a full replay table of the Minitaur takes two gigabytes."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
     available = [line.split()[1] for line in lines if line.startswith("MemAvailable")]
@@ -68,27 +66,27 @@ def memory() -> Finding:
 
 
 def disk() -> Finding:
-    """Free space where runs go, and whether it can be written."""
+    """Free space in the working directory, and whether it is writable."""
     with tempfile.TemporaryFile(dir="."):
         free = shutil.disk_usage(".").free / 1e9
     return (OK if free > 2 else NOTE), f"{free:.0f} GB free in the working directory"
 
 
 def devices() -> Finding:
-    """What TensorFlow computes on, with a product to show it."""
+    """The devices of TensorFlow, and a matrix product."""
     import numpy as np
     import tensorflow as tf
 
     ones = tf.ones([64, 64])
     if not np.allclose(ones @ ones, 64):
-        return FAILS, "TensorFlow multiplies wrongly"
+        return FAILS, "TensorFlow's matrix product is wrong"
     gpus = tf.config.list_physical_devices("GPU")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return OK, f"TensorFlow {tf.__version__}: {len(gpus) or 'no'} GPU, {cores} CPU cores"
 
 
 def reverb() -> Finding:
-    """A transition into a server and out again, and who else could reach such a server."""
+    """Writes and samples a transition; a note if other hosts can reach the servers."""
     import numpy as np
 
     from labkit.replay.reverb_replay import ReverbReplay
@@ -99,49 +97,53 @@ def reverb() -> Finding:
         table.write([1], [2], 3, 1, [4])
         table.flush()
         if not np.array_equal(table.sample(1), [[1, 2, 3, 1, 4]]):
-            return FAILS, "what was sampled is not what was written"
+            return FAILS, "the sampled transition differs from the written one"
     finally:
         table.close()
     if faces_outward():
-        return NOTE, "works; its servers can be reached from outside this host, without a password"
-    return OK, "a transition went in and came out; only this host can reach it"
+        return NOTE, "works; other hosts can reach its servers, without a password"
+    return OK, "wrote and sampled a transition; only this host can reach the server"
 
 
 def rendering() -> Finding:
-    """One picture of the Minitaur, without a display."""
+    """Renders one frame of the Minitaur, without a display."""
     from labkit.plotting import rendering
 
     env = make_environment("MinitaurBulletEnv-v0", seed=0)
     env.reset()
     begin = time.monotonic()
-    picture = rendering.frame(env)
-    if picture.std() == 0:
-        return FAILS, "the picture is blank"
-    height, width = picture.shape[:2]
+    image = rendering.frame(env)
+    if image.std() == 0:
+        return FAILS, "the frame is blank"
+    height, width = image.shape[:2]
     return OK, f"a frame of {width}×{height} in {time.monotonic() - begin:.2f} s"
 
 
 def ffmpeg() -> Finding:
-    """A short video written and read back."""
-    import imageio.v3 as imageio
+    """Writes and reads a short video with imageio-ffmpeg, as `plotting.video` does."""
+    import imageio_ffmpeg
     import numpy as np
 
+    frames = np.random.default_rng(0).integers(0, 255, (8, 64, 64, 3), dtype=np.uint8)
     with tempfile.TemporaryDirectory() as folder:
-        frames = np.random.default_rng(0).integers(0, 255, (8, 64, 64, 3), dtype=np.uint8)
-        imageio.imwrite(f"{folder}/v.mp4", frames, fps=8, codec="libx264")
-        count = len(list(imageio.imiter(f"{folder}/v.mp4")))
+        path = f"{folder}/v.mp4"
+        writer = imageio_ffmpeg.write_frames(path, (64, 64), fps=8, codec="libx264")
+        writer.send(None)
+        for frame in frames:
+            writer.send(frame)
+        writer.close()
+        reader = imageio_ffmpeg.read_frames(path)
+        next(reader)  # the first item describes the stream
+        count = sum(1 for _ in reader)
     return (OK, "wrote and read a video") if count == 8 else (FAILS, f"8 frames became {count}")
 
 
 def ray() -> Finding:
-    """One task in a process of Ray's."""
+    """Runs one task in a Ray worker process."""
     try:
         version = importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError:
-        return (
-            NOTE,
-            "not installed; only notebook 04 needs it (pip install '.[ray]')",
-        )
+        return NOTE, "not installed; only notebook 04 needs it (pip install '.[ray]')"
     try:
         done = subprocess.run(
             [sys.executable, "-c", RAY_TASK],
@@ -150,22 +152,22 @@ def ray() -> Finding:
             timeout=RAY_LIMIT_SECONDS,
             check=False,
         )
-    except subprocess.TimeoutExpired:  # a busy machine; everything but notebook 04 does without
+    except subprocess.TimeoutExpired:  # a busy machine; only notebook 04 needs Ray
         return NOTE, f"Ray {version}: no answer in {RAY_LIMIT_SECONDS} s; only notebook 04 needs it"
     if done.stdout.strip() != "42":
         return FAILS, (done.stderr.strip().splitlines() or ["no answer"])[-1]
-    return OK, f"Ray {version}: a task came back"
+    return OK, f"Ray {version}: a task returned its result"
 
 
 def ports() -> Finding:
-    """Whether the ports that are used by default are free."""
+    """Whether the default ports are free."""
     taken = []
     for port, user in PORTS.items():
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 taken.append(f"{port} ({user})")
     if taken:
-        return NOTE, f"taken: {', '.join(taken)}; each can be given another"
+        return NOTE, f"taken: {', '.join(taken)}; each program can use another port"
     return OK, f"{', '.join(map(str, PORTS))} are free"
 
 
@@ -183,7 +185,7 @@ CHECKS: dict[str, Callable[[], Finding]] = {
 
 
 def examine(check: Callable[[], Finding]) -> Finding:
-    """Runs one check; whatever it raises is a finding."""
+    """Runs one check; an exception is a finding, too."""
     from labkit import quiet
 
     try:
@@ -194,17 +196,13 @@ def examine(check: Callable[[], Finding]) -> Finding:
         return FAILS, f"{type(error).__name__}: {lines[0]}"
 
 
-def main() -> int:
-    """Prints a line for each check; 0 if none fails."""
+def run_checks() -> int:
+    """Prints a line for each check; returns the exit status, 1 if a check fails."""
     print(f"labkit {__version__}, Python {platform.python_version()}, {platform.platform()}")
     failed = 0
     for name, check in CHECKS.items():
         status, text = examine(check)
         failed += status == FAILS
         print(f"  {status:<6} {name:<10} {text}", flush=True)
-    print(f"{failed} of {len(CHECKS)} checks fail" if failed else "everything needed works here")
+    print(f"{failed} of {len(CHECKS)} checks fail" if failed else "everything works here")
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

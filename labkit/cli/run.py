@@ -1,8 +1,6 @@
-"""Runs a notebook with papermill and shows its progress in the terminal: `make run`.
+"""Runs a notebook with papermill and shows its progress in the terminal: `labkit run`.
 
-    python -m labkit.cli.run notebooks/03_sac_minitaur.ipynb -p num_iterations 2000 -p seed 3
-
-The executed notebook lies in the run directory, beside everything else of the run.
+The executed notebook is written to the run directory, next to the other files of the run.
 """
 
 import contextlib
@@ -14,8 +12,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import attrs
-import click
 import papermill
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
@@ -23,37 +19,38 @@ from tqdm import tqdm
 from labkit.config import SACConfig
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError
-from labkit.parameters import check_int, did_you_mean
+from labkit.parameters import check_int, unknown
 from labkit.training import progress, run_directory, signals
 
 
-@click.command()
-@click.argument("notebook", type=click.Path(path_type=Path))
-@click.option(
-    *("-p", "--parameters", "pairs"),
-    nargs=2,
-    multiple=True,
-    metavar="NAME VALUE",
-    help="Sets a parameter of the notebook; may be repeated.",
-)
-def main(notebook: Path, pairs: tuple[tuple[str, str], ...]) -> None:
-    """Runs NOTEBOOK into a run directory and shows its progress; NOTEBOOK is not changed."""
-    try:
-        texts = dict(pairs)
-        parameters, config = check(notebook, texts)
-        resume = texts.get("resume", "auto")
-        run_dir = run_directory.locate(texts.get("run_dir", ""), config, resume)
-    except ParameterError as error:
-        click.echo(f"ParameterError: {error}", err=True)
-        sys.exit(2)
-    sys.exit(execute(notebook, run_dir, {**parameters, "run_dir": str(run_dir)}))
+def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
+    """Checks the parameters, then executes the notebook in its run directory.
+
+    Args:
+        notebook: is not changed.
+        texts: parameter → text, as on the command line.
+
+    Returns:
+        The exit status of `execute`.
+
+    Raises:
+        ParameterError: see `check`, and `run_directory.locate`.
+    """
+    parameters, config = check(notebook, texts)
+    run_dir = run_directory.locate(texts.get("run_dir", ""), config, texts.get("resume", "auto"))
+    return execute(notebook, run_dir, {**parameters, "run_dir": str(run_dir)})
 
 
 def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACConfig]:
-    """Turns the command line's texts into checked values and a configuration, before a kernel.
+    """Checks the texts of the command line before a kernel starts.
+
+    Returns:
+        The notebook's parameters, typed where they are fields of `SACConfig`, and the
+        configuration.
 
     Raises:
-        ParameterError: the notebook is not there, has no such parameter, or refuses the value.
+        ParameterError: the notebook does not exist, has no such parameter, or a value is not
+            allowed.
     """
     if not notebook.is_file():
         raise ParameterError(f"there is no notebook {str(notebook)!r}")
@@ -63,32 +60,32 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACCon
         raise ParameterError(f"{str(notebook)!r} cannot be read: {error}") from None
     for name in texts:
         if name not in known:
-            raise ParameterError(
-                f"{name} is not a parameter of {notebook.name}{did_you_mean(name, known)}"
-            )
-    fields = [field.name for field in attrs.fields(SACConfig)]
-    ours = {name: text for name, text in texts.items() if name in fields}
-    config = SACConfig.parse(ours)
+            raise unknown(name, known)
+    fields = {name: text for name, text in texts.items() if name in SACConfig.names()}
+    config = SACConfig.parse(fields)
     check_name(config.env_name)
     if "num_collectors" in texts:
         check_int("num_collectors", texts["num_collectors"], 0, 64, "rollout workers")
-    return {**texts, **{name: getattr(config, name) for name in ours}}, config
+    return {**texts, **{name: getattr(config, name) for name in fields}}, config
 
 
 def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
-    """Executes the notebook into `run_dir`; returns 0, or another status after one line why."""
+    """Executes the notebook into `run_dir`; Ctrl-C and SIGTERM stop its training.
+
+    Returns:
+        0; 1 if a cell failed; 130 if the notebook was stopped. One line on stderr gives the reason.
+    """
     output = run_dir / notebook.name
-    state = run_dir / "progress.json"
+    state, stop = run_dir / "progress.json", run_dir / "stop"
+    stop.unlink(missing_ok=True)
     os.environ[progress.FILE_VARIABLE] = str(state.resolve())
+    os.environ[signals.FILE_VARIABLE] = str(stop.resolve())
     logging.getLogger("papermill").setLevel(logging.ERROR)
     print(f"{notebook.name} runs into {output}", file=sys.stderr)
-    stop = run_dir / "stop"
-    stop.unlink(missing_ok=True)
-    os.environ[signals.FILE_VARIABLE] = str(stop.resolve())
     done = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(state, done), daemon=True)
-    watcher.start()
-    status, message = 0, ""
+    bars = threading.Thread(target=_draw_bars, args=(state, done), daemon=True)
+    bars.start()
+    status, message = 0, f"done: {output}"
     try:
         with signals.stop_request(stop.touch):
             papermill.execute_notebook(
@@ -98,28 +95,25 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
                 progress_bar={"desc": "cells", "unit": "cell", **bar_options()},
             )
     except PapermillExecutionError as error:
-        status, message = 1, f"{error.ename}: {error.evalue}"
         if error.ename == "KeyboardInterrupt" and stop.exists():
-            status, message = 130, f"stopped {error.evalue}; the same command begins again"
+            status, message = 130, f"stopped {error.evalue}; the same command starts it again"
+        else:
+            marked = f"the cell that failed is marked in {output}"
+            status, message = 1, f"{error.ename}: {error.evalue}\n{marked}"
     except KeyboardInterrupt:
-        status, message = 130, f"interrupted; what there is lies in {run_dir}"
+        status, message = 130, f"interrupted; the results so far are in {run_dir}"
     finally:
         done.set()
-        watcher.join()
+        bars.join()
         for file in (state, stop):
             file.unlink(missing_ok=True)
-    if message:
-        print(message, file=sys.stderr)
-        if status == 1:
-            print(f"the cell that failed is marked in {output}", file=sys.stderr)
-    else:
-        print(f"done: {output}", file=sys.stderr)
+    print(message, file=sys.stderr)
     return status
 
 
-def _watch(state: Path, done: threading.Event) -> None:
-    """Draws one bar for each task that the kernel reports, below papermill's, until `done`."""
-    bar: Any = None
+def _draw_bars(state: Path, done: threading.Event) -> None:
+    """Draws a bar below papermill's for each task that the kernel reports, until `done`."""
+    bar: tqdm | None = None
     label = None
     while not done.wait(0.5):
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -140,9 +134,5 @@ def _watch(state: Path, done: threading.Event) -> None:
 
 
 def bar_options() -> dict[str, Any]:
-    """How often a bar is drawn: a terminal twice a second, a log file now and then."""
+    """Redraws a bar twice a second in a terminal, every 30 seconds in a log file."""
     return {"leave": False, "mininterval": 0.5 if sys.stderr.isatty() else 30.0}
-
-
-if __name__ == "__main__":
-    main(prog_name="labkit.cli.run")

@@ -1,4 +1,4 @@
-"""`python -m labkit.cli.doctor`: one screen, an exit status, and failures that are findings."""
+"""`labkit doctor`: one screen, an exit status, and a line for each failure."""
 
 import subprocess
 import sys
@@ -9,8 +9,8 @@ from labkit.cli import doctor
 from labkit.replay import ports
 
 
-def test_it_finds_this_machine_fit():
-    command = [sys.executable, "-m", "labkit.cli.doctor"]
+def test_every_check_passes_on_this_machine():
+    command = [sys.executable, "-m", "labkit.cli.main", "doctor"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stdout
@@ -20,18 +20,18 @@ def test_it_finds_this_machine_fit():
     assert done.stderr == ""
 
 
-def test_what_a_check_raises_is_a_finding(monkeypatch, capsys):
+def test_an_exception_in_a_check_is_a_failure_of_that_check(monkeypatch, capsys):
     def broken():
         raise OSError("no space left\non device")
 
     monkeypatch.setattr(doctor, "CHECKS", {"fine": lambda: ("ok", "good"), "disk": broken})
-    assert doctor.main() == 1
+    assert doctor.run_checks() == 1
     assert (
         "  fails  disk       OSError: no space left\n1 of 2 checks fail" in capsys.readouterr().out
     )
 
 
-def test_a_version_that_is_not_the_locked_one_is_named(monkeypatch, tmp_path):
+def test_a_version_that_differs_from_the_lock_is_named(monkeypatch, tmp_path):
     lock = tmp_path / "requirements.lock"
     lock.write_text("# a comment with ==\nattrs==1.0\nnot-there==2.0; sys_platform == 'linux'\n")
     monkeypatch.setattr(doctor, "LOCK", lock)
@@ -39,6 +39,23 @@ def test_a_version_that_is_not_the_locked_one_is_named(monkeypatch, tmp_path):
     assert status == "fails"
     assert "not 1.0" in text
     assert "not-there is missing, not 2.0" in text
+
+
+def test_a_wheel_without_the_lock_is_compared_with_labkit_s_pins(monkeypatch, tmp_path):
+    pins = ["attrs==1.0", "not-there==2.0; sys_platform == 'linux'", "ray==0.1; extra == 'ray'"]
+    monkeypatch.setattr(doctor, "LOCK", tmp_path / "requirements.lock")
+    monkeypatch.setattr(doctor.importlib.metadata, "requires", {"labkit": pins}.get)
+    status, text = doctor.versions()
+    assert status == "fails"
+    assert text.endswith("not 1.0; not-there is missing, not 2.0 (labkit's pins)")
+
+
+def test_a_lost_video_frame_is_a_failure(monkeypatch):
+    import imageio_ffmpeg
+
+    read = imageio_ffmpeg.read_frames
+    monkeypatch.setattr(imageio_ffmpeg, "read_frames", lambda path: iter(list(read(path))[:-1]))
+    assert doctor.ffmpeg() == ("fails", "8 frames became 7")
 
 
 def test_a_taken_port_is_a_note(monkeypatch):
@@ -49,11 +66,14 @@ def test_a_taken_port_is_a_note(monkeypatch):
         taken.listen()
         port = taken.getsockname()[1]
         monkeypatch.setattr(doctor, "PORTS", {port: "a test"})
-        assert doctor.ports() == ("note", f"taken: {port} (a test); each can be given another")
+        assert doctor.ports() == (
+            "note",
+            f"taken: {port} (a test); each program can use another port",
+        )
 
 
 @pytest.mark.parametrize(("address", "outward"), [("127.0.0.1", False), ("198.51.100.7", True)])
-def test_an_outward_facing_host_is_told_from_one_that_is_not(monkeypatch, capsys, address, outward):
+def test_only_an_outward_facing_host_gets_the_note(monkeypatch, capsys, address, outward):
     class Socket:
         def __init__(self, family, kind):
             self.family = family
@@ -79,7 +99,7 @@ def test_an_outward_facing_host_is_told_from_one_that_is_not(monkeypatch, capsys
     assert capsys.readouterr().out == (f"{ports.WARNING}\n" if outward else "")
 
 
-def test_a_ray_that_is_slow_to_answer_is_a_note(monkeypatch):
+def test_a_slow_ray_is_a_note(monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setattr(doctor, "RAY_TASK", "import time; time.sleep(60)")
     monkeypatch.setattr(doctor, "RAY_LIMIT_SECONDS", 0.5)

@@ -1,11 +1,13 @@
-"""One notebook over several seeds: a small notebook of the test's own, real processes."""
+"""`labkit sweep` with a small notebook, in real processes."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import nbformat
 import pytest
@@ -16,8 +18,9 @@ from labkit.cli.sweep import free_share, plan
 from labkit.errors import ParameterError
 
 ROOT = Path(__file__).parents[2]
-# It stands for notebook 03: the same parameters, run directory, progress and stop request, but
-# it counts in place of training, and its end depends on where it was stopped.
+SWEEP = [sys.executable, "-m", "labkit.cli.main", "sweep"]
+# It replaces notebook 03: the same parameters, run directory, progress and stop request. It counts
+# instead of training, and its return is the step that it resumed from. Seed 7 fails.
 BODY = """
 import os
 import time
@@ -72,7 +75,7 @@ def notebook(tmp_path):
 SHORT = {"num_eval_episodes": "1", "num_iterations": "2e1"}
 
 
-def test_every_seed_runs_and_a_second_call_runs_only_what_failed(notebook, tmp_path, capfd):
+def test_a_second_sweep_runs_only_the_failed_seed(notebook, tmp_path, capfd):
     into = tmp_path / "runs"
     jobs = plan(notebook, ["0", "1", "7"], SHORT, into)
     unfinished = sweep.run_all(notebook, jobs, workers=2)
@@ -89,28 +92,28 @@ def test_every_seed_runs_and_a_second_call_runs_only_what_failed(notebook, tmp_p
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False]
 
 
-def test_stopped_and_gone_on_with(notebook, tmp_path):
-    command = [sys.executable, "-m", "labkit.cli.sweep", str(notebook), "--seeds", "0 1"]
+def test_a_stopped_sweep_resumes(notebook, tmp_path):
+    command = [*SWEEP, str(notebook), "--seeds", "0 1"]
     command += ["--into", str(tmp_path / "runs"), "-p", "num_iterations", "500"]
     command += ["-p", "num_eval_episodes", "1"]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     kept = [tmp_path / "runs" / "defaults" / f"seed-{seed}" / "kept" for seed in "01"]
     deadline = time.monotonic() + 90
     while not all(file.exists() for file in kept):
-        assert time.monotonic() < deadline, "the runs never began"
+        assert time.monotonic() < deadline, "no run has started"
         time.sleep(0.1)
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=60)
     assert child.returncode == 1
     assert err.count("stopped: ") == 2
-    assert "the same command goes on" in err
+    assert err.count("the same command resumes it") == 2
     stopped = [int(file.read_text()) for file in kept]
     assert all(0 < step < 500 for step in stopped)
 
     jobs = plan(notebook, ["0", "1"], {**SHORT, "num_iterations": "500"}, kept[0].parents[2])
     assert sweep.run_all(notebook, jobs, workers=2) == []
     found, _ = find(tmp_path / "runs")
-    assert [run.metrics.eval_return.iloc[-1] for run in found] == stopped, "begun anew"
+    assert [run.metrics.eval_return.iloc[-1] for run in found] == stopped, "a run restarted from 0"
 
 
 @pytest.mark.parametrize(
@@ -120,43 +123,51 @@ def test_stopped_and_gone_on_with(notebook, tmp_path):
         (["0", "0"], {}, "`seeds` must be one or more different seeds.*, got '0 0'"),
         (["0", "-1"], {}, "`seed` must be .*, got '-1'"),
         (["0"], {"gamma": "2"}, "`gamma` must be .*, got '2'"),
-        (["0"], {"run_dir": "x"}, "run_dir is refused as a parameter: a sweep chooses it"),
-        (["0"], {"seed": "3"}, "seed is refused as a parameter"),
-        (["0"], {"gama": "0.9"}, "did you mean 'gamma'?"),
+        (["0"], {"run_dir": "x"}, "`run_dir` is not a parameter of a sweep, which sets it itself"),
+        (["0"], {"seed": "3"}, "`seed` is not a parameter of a sweep"),
+        (["0"], {"gama": "0.9"}, r"`gama` is not a parameter; did you mean 'gamma'\?"),
     ],
 )
-def test_a_mistake_costs_one_line_before_any_run(notebook, tmp_path, seeds, texts, message):
+def test_a_wrong_parameter_is_one_line_before_any_run(notebook, tmp_path, seeds, texts, message):
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ParameterError) as error:
         plan(notebook, seeds, texts, tmp_path / "runs")
-    assert message in str(error.value)
+    assert re.search(message, str(error.value))
     assert "\n" not in str(error.value)
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_settings_have_directories_of_their_own(notebook, tmp_path):
-    def where(**texts):
+def test_each_setting_has_its_directory(notebook, tmp_path):
+    def name(**texts):
         (job,) = plan(notebook, ["0"], texts, tmp_path)
         return job.name
 
-    assert where() == where(num_iterations="30") == "defaults/seed-0"
-    assert where(gamma="0.5", num_iterations="30") == "gamma-0.5/seed-0"
+    assert name() == name(num_iterations="30") == "defaults/seed-0"
+    assert name(gamma="0.5", num_iterations="30") == "gamma-0.5/seed-0"
 
 
-def test_no_run_is_left_when_the_sweep_is_told_twice_to_stop(notebook, tmp_path):
-    command = [sys.executable, "-m", "labkit.cli.sweep", str(notebook), "--seeds", "0"]
+def test_a_finished_sweep_without_notebook_05_prints_one_line(notebook, tmp_path, capfd):
+    with mock.patch.object(sweep, "run_all", return_value=[]):
+        assert sweep.run_sweep(notebook, ["0"], SHORT, tmp_path, workers=1) == 0
+    assert re.fullmatch(
+        r"no comparison: there is no .*05_compare_runs\.ipynb\n", capfd.readouterr().err
+    )
+
+
+def test_a_second_stop_request_leaves_no_run(notebook, tmp_path):
+    command = [*SWEEP, str(notebook), "--seeds", "0"]
     command += ["--into", str(tmp_path / "runs"), "-p", "num_iterations", "90000"]
     child = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=ROOT)
     kept = tmp_path / "runs" / "defaults" / "seed-0" / "kept"
     deadline = time.monotonic() + 90
     while not kept.exists():
-        assert time.monotonic() < deadline, "the run never began"
+        assert time.monotonic() < deadline, "the run has not started"
         time.sleep(0.1)
     child.send_signal(signal.SIGINT)
     child.send_signal(signal.SIGINT)
     child.wait(timeout=40)
-    where = str(kept.parent)
-    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if where.encode() in _read(p)]
+    run_dir = str(kept.parent).encode()
+    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if run_dir in _read(p)]
     assert not left
 
 
@@ -167,7 +178,7 @@ def _read(path):
         return b""
 
 
-def test_runs_side_by_side_have_cores_of_their_own(monkeypatch):
+def test_parallel_runs_use_different_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 8})
     first = free_share(2, [])
     second = free_share(2, [first])

@@ -1,12 +1,10 @@
-"""The study of the Minitaur: what is planned, tracked, shown; and the clip that is watched."""
+"""The study of the Minitaur: what is planned, tracked, shown."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import attrs
-import imageio.v3 as imageio
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -16,9 +14,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 import results_page  # noqa: E402
 import study  # noqa: E402
-import watch  # noqa: E402
 
-import labkit  # noqa: E402
 import results  # noqa: E402
 from labkit.analysis import compare  # noqa: E402
 from labkit.cli.sweep import plan  # noqa: E402
@@ -184,28 +180,3 @@ def test_what_is_not_planned_is_refused():
     done = CliRunner().invoke(results.main, ["run", "--seed", "77"])
     assert done.exit_code == 2
     assert "the study plans no such run" in done.output
-
-
-def test_watch_names_a_clip_at_once_on_a_machine_without_anything():
-    done = subprocess.run(
-        ["make", "-C", str(ROOT), "--no-print-directory", "watch"],
-        capture_output=True,
-        text=True,
-        env={"PATH": "/usr/bin:/bin"},
-        timeout=5,
-        check=True,
-    )
-    clip = re.search(r"(/.*\.mp4)", done.stdout)
-    assert Path(clip[1]).stat().st_size > 100_000
-
-
-def test_the_best_policy_still_walks():
-    env, act = watch.load(results.BEST)
-    assert labkit.evaluate(env, act, episodes=2, seed=0).mean_return > 11
-
-
-def test_two_episodes_become_one_clip(tmp_path):
-    parts = watch.film(results.BEST, seed=0, out=tmp_path / "clip.mp4", max_steps=60)
-    assert [part.steps for part in parts] == [60, 60]
-    frames = sum(1 for _ in imageio.imiter(tmp_path / "clip.mp4"))
-    assert frames == pytest.approx(2 * 0.6 * 25, abs=4)

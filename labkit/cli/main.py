@@ -1,0 +1,147 @@
+"""The console command `labkit`; `python -m labkit.cli.main` is the same.
+
+Each command imports its module when it is called: `--help` loads neither papermill nor TensorFlow.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from labkit import __version__
+from labkit.errors import ParameterError, RunError
+
+
+class CommandGroup(click.Group):
+    """Prints one line for a `ParameterError` (exit status 2) or a `RunError` (exit status 1)."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except (ParameterError, RunError) as error:
+            click.echo(f"{type(error).__name__}: {error}", err=True)
+            ctx.exit(2 if isinstance(error, ParameterError) else 1)
+
+
+def examples(*lines: str) -> str:
+    """The end of a help text; click keeps the line breaks of a paragraph that begins with BS."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+notebook_argument = click.argument("notebook", type=click.Path(path_type=Path))
+parameters_option = click.option(
+    *("-p", "--parameters", "pairs"),
+    nargs=2,
+    multiple=True,
+    metavar="NAME VALUE",
+    help="Set a parameter of the notebook; may be repeated.",
+)
+
+
+@click.group(cls=CommandGroup)
+@click.version_option(__version__, prog_name="labkit")
+def main() -> None:
+    """Train Soft Actor-Critic from notebooks, compare runs, and watch the policies."""
+
+
+@main.command(
+    epilog=examples(
+        "labkit run notebooks/03_sac_minitaur.ipynb -p num_iterations 2000 -p seed 3",
+        "labkit run notebooks/03_sac_minitaur.ipynb -p run_dir runs/0001",
+    )
+)
+@notebook_argument
+@parameters_option
+def run(notebook: Path, pairs: tuple[tuple[str, str], ...]) -> None:
+    """Run NOTEBOOK in a run directory and show its progress.
+
+    NOTEBOOK does not change. The executed copy, the checkpoints and the results are in the run
+    directory: the next number under runs/, or the parameter run_dir. An unfinished run there
+    resumes.
+    """
+    from labkit.cli.run import run_notebook
+
+    sys.exit(run_notebook(notebook, dict(pairs)))
+
+
+@main.command(
+    epilog=examples(
+        "labkit sweep notebooks/03_sac_minitaur.ipynb",
+        "labkit sweep notebooks/03_sac_minitaur.ipynb --seeds '0 1 2 3' -p gamma 0.98",
+    )
+)
+@notebook_argument
+@click.option("--seeds", default="0 1 2", show_default=True, help="Seeds; one run for each.")
+@click.option(
+    "--into",
+    default="runs/sweep",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Folder of the run directories, SETTING/seed-N.",
+)
+@click.option("--workers", default=os.cpu_count() or 1, show_default=True, help="Runs at a time.")
+@parameters_option
+def sweep(
+    notebook: Path, seeds: str, into: Path, workers: int, pairs: tuple[tuple[str, str], ...]
+) -> None:
+    """Run NOTEBOOK with several seeds in parallel.
+
+    Then notebook 05 compares all runs in the folder. The same command again skips finished runs
+    and resumes the others.
+    """
+    from labkit.cli.sweep import run_sweep
+
+    sys.exit(run_sweep(notebook, seeds.replace(",", " ").split(), dict(pairs), into, workers))
+
+
+@main.command(
+    epilog=examples(
+        "labkit watch",
+        "labkit watch --replay --seed 7",
+        "labkit watch runs/0001 --out my.mp4",
+    )
+)
+@click.argument("run_dir", metavar="[RUN]", required=False, type=click.Path(path_type=Path))
+@click.option("--replay", is_flag=True, help="Run the best policy and record a new clip.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Seed of the first episode, 0 by default; the second episode has the next one.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="The new clip, runs/watch.mp4 by default."
+)
+def watch(run_dir: Path | None, replay: bool, seed: int | None, out: Path | None) -> None:
+    """Show where the clip of the best policy is, or record a new clip.
+
+    RUN is a run directory: labkit plays its policy instead of the best one.
+    """
+    if run_dir is None and not replay and (seed is not None or out is not None):
+        raise click.UsageError("--seed and --out need --replay or RUN")
+    from labkit.cli.watch import best_policy, record
+
+    folder = run_dir or best_policy()
+    if run_dir or replay:
+        record(folder, seed or 0, out or Path("runs/watch.mp4"))
+    else:
+        click.echo(f"two episodes of the best policy: {folder / 'clip.mp4'}")
+        click.echo("run it here and record a new clip: labkit watch --replay")
+
+
+@main.command()
+def doctor() -> None:
+    """Check that everything labkit needs works on this machine.
+
+    The exit status is 1 if a check fails.
+    """
+    from labkit.cli.doctor import run_checks
+
+    sys.exit(run_checks())
+
+
+if __name__ == "__main__":
+    main(prog_name="labkit")

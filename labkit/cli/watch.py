@@ -1,0 +1,110 @@
+"""Plays the policy of a run and records two episodes: `labkit watch`."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import imageio_ffmpeg
+import numpy as np
+
+import labkit
+from labkit.environments.make import make_environment
+from labkit.environments.physics import step_seconds
+from labkit.errors import ParameterError
+from labkit.plotting import video
+from labkit.sac.policies import Policy
+from labkit.training import run_directory
+
+if TYPE_CHECKING:
+    from tf_agents.environments.py_environment import PyEnvironment
+
+BEST = Path("results/minitaur/best")
+CHECKOUT = Path(__file__).resolve().parents[2]  # where labkit is installed from its checkout
+
+
+def best_policy() -> Path:
+    """The folder of the best tracked policy: below the working directory, or in the checkout.
+
+    Raises:
+        ParameterError: neither has one.
+    """
+    for root in (Path.cwd(), CHECKOUT):
+        if (root / BEST / "clip.mp4").is_file():
+            return root / BEST
+    raise ParameterError(
+        f"no {BEST / 'clip.mp4'} here (only a checkout has it); "
+        "name a run directory, such as `labkit watch runs/0001`"
+    )
+
+
+def record(folder: Path, seed: int, out: Path) -> None:
+    """Records two episodes (see `film`) and prints the return and length of each."""
+    for recording in film(folder, seed, out):
+        print(f"return {recording.return_:+.2f}, {recording.steps} steps")
+    print(f"recorded: {out}")
+
+
+def load(folder: Path) -> tuple["PyEnvironment", Policy]:
+    """The environment and the saved policy of a run.
+
+    Args:
+        folder: has the run's `config.json`, and its SavedModel in `policy/`.
+
+    Raises:
+        ParameterError: one of them is missing, or `config.json` is damaged.
+    """
+    config = run_directory.read_config(folder)
+    if not (folder / "policy" / "saved_model.pb").is_file():
+        raise ParameterError(f"{folder} has no saved policy (policy/saved_model.pb)")
+    with labkit.quiet():
+        import tensorflow as tf
+        from tf_agents.trajectories import time_step as ts
+
+        saved = tf.saved_model.load(str(folder / "policy"))
+        env = make_environment(config.env_name)
+
+    def act(observation: np.ndarray) -> np.ndarray:
+        return saved.action(ts.restart(observation[None], batch_size=1)).action[0].numpy()
+
+    return env, act
+
+
+def film(folder: Path, seed: int, out: Path, max_steps: int = 1000) -> list[video.Recording]:
+    """Records two deterministic episodes, one after the other, in one MP4.
+
+    Args:
+        folder: see `load`.
+        seed: of the first episode; the second episode has the next one.
+        out: the MP4.
+        max_steps: env steps after which an episode is cut.
+
+    Raises:
+        ParameterError: see `load`.
+    """
+    env, act = load(folder)
+    with tempfile.TemporaryDirectory() as drafts:
+        parts = [
+            video.record_episode(
+                env,
+                act,
+                Path(drafts) / f"{number}.mp4",
+                step_seconds=step_seconds(env),
+                seed=seed + number,
+                max_steps=max_steps,
+            )
+            for number in range(2)
+        ]
+        join([part.path for part in parts], out)
+    return parts
+
+
+def join(parts: list[Path], out: Path) -> None:
+    """Concatenates MP4 files of one size and codec without encoding them again."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    listing = parts[0].with_suffix(".txt")
+    listing.write_text("".join(f"file {part.name}\n" for part in parts))
+    draft = parts[0].with_name("joined.mp4")
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-f", "concat", "-i", str(listing)]
+    subprocess.run([*command, "-c", "copy", "-movflags", "+faststart", str(draft)], check=True)
+    out.write_bytes(draft.read_bytes())

@@ -1,0 +1,101 @@
+"""`labkit watch`: the tracked clip, and a new one of any run's policy."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import imageio_ffmpeg
+import pytest
+from click.testing import CliRunner
+
+import labkit
+from labkit.cli import watch
+from labkit.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+BEST = ROOT / "results" / "minitaur" / "best"
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(main, ["watch", *arguments])
+
+
+def test_without_options_it_names_the_clip(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = invoke()
+    assert done.exit_code == 0
+    clip = re.search(r"(/.*\.mp4)\n", done.output)
+    assert Path(clip[1]).stat().st_size > 100_000
+
+
+def test_make_watch_names_the_clip_before_any_set_up():
+    done = subprocess.run(
+        ["make", "-C", str(ROOT), "--no-print-directory", "watch"],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin"},
+        timeout=5,
+        check=True,
+    )
+    clip = re.search(r"(/.*\.mp4)", done.stdout)
+    assert Path(clip[1]).stat().st_size > 100_000
+
+
+@pytest.mark.parametrize("arguments", [[], ["--replay"]])
+def test_outside_of_a_checkout_it_asks_for_a_run(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(watch, "CHECKOUT", tmp_path)
+    done = invoke(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == (
+        "ParameterError: no results/minitaur/best/clip.mp4 here (only a checkout has it); "
+        "name a run directory, such as `labkit watch runs/0001`\n"
+    )
+
+
+def test_a_run_without_a_policy_is_named(tmp_path):
+    done = invoke(str(tmp_path))
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"ParameterError: {tmp_path}/config.json cannot be read")
+    (tmp_path / "config.json").write_text(json.dumps({"format": 1, "config": {}}))
+    done = invoke(str(tmp_path))
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"ParameterError: {tmp_path} has no saved policy (policy/saved_model.pb)\n"
+    )
+
+
+def test_seed_and_out_need_something_to_play():
+    done = invoke("--seed", "3")
+    assert done.exit_code == 2
+    assert "--seed and --out need --replay or RUN" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "recorded"),
+    [
+        (["--replay"], (BEST, 0, "runs/watch.mp4")),
+        (["a/run"], ("a/run", 0, "runs/watch.mp4")),
+        (["a/run", "--seed", "3", "--out", "x.mp4"], ("a/run", 3, "x.mp4")),
+    ],
+)
+def test_the_policy_that_is_recorded(monkeypatch, arguments, recorded):
+    monkeypatch.chdir(ROOT)
+    calls = []
+    monkeypatch.setattr(watch, "record", lambda *call: calls.append(call))
+    assert invoke(*arguments).exit_code == 0
+    folder, seed, out = recorded
+    assert calls == [(Path(folder), seed, Path(out))]
+
+
+def test_the_best_policy_still_walks():
+    env, act = watch.load(BEST)
+    assert labkit.evaluate(env, act, episodes=2, seed=0).mean_return > 11
+
+
+def test_two_episodes_become_one_clip(tmp_path):
+    recordings = watch.film(BEST, seed=0, out=tmp_path / "clip.mp4", max_steps=60)
+    assert [recording.steps for recording in recordings] == [60, 60]
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "clip.mp4"))
+    assert frames == pytest.approx(2 * 0.6 * 25, abs=4)
