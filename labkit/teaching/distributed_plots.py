@@ -31,7 +31,7 @@ BOXES = {
 }
 # from, to, what flows, position of that label along the arrow (0 to 1)
 FLOWS = [
-    ("rollout workers", "replay", "transitions", 0.5),
+    ("rollout workers", "replay", "rows", 0.5),
     ("replay", "learner", "batches", 0.5),
     ("learner", "parameter server", "weights", 0.5),
     ("parameter server", "rollout workers", "weights", 0.5),

@@ -138,7 +138,8 @@ def _slices(row: Any) -> Iterator[Any]:
 def _chunk(chunk: Any, episodes: dict[int, int]) -> Chunk:
     where = chunk.sequence_range
     length = chunk.data.tensors[0].tensor_shape.dim[0].size
-    # `where.end` would be wrong for a chunk with gaps: only its first and last step are recorded.
+    # A chunk with gaps (`where.sparse`) records only its first and last step. Its steps are
+    # numbered here as if they were consecutive.
     steps = range(where.start, where.start + length)
     return Chunk(
         key=chunk.chunk_key,
