@@ -1,4 +1,4 @@
-"""What replay buffers hold and how fast they are, as figures; nothing here touches a buffer."""
+"""Figures of what replay buffers hold and how fast they are, drawn from plain data."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,20 +13,21 @@ from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 from matplotlib.ticker import NullFormatter
 
 from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, STYLE, NotebookFigure
-from labkit.teaching.buffer_comparison import Measurement
+from labkit.teaching.buffer_benchmark import Measurement
 
 EPISODE_COLORS = ("#CFE5F3", "#FBE3B5", "#CDEBE0", "#F3DCE8")  # Okabe-Ito hues, lightened
 BAND, BAND_COLOR = 6, "#dddddd"  # standard deviations
+Point = tuple[float, float]
 
 
 @attrs.frozen
-class Contents:
-    """One buffer's steps, in the order of its slots, and the windows that were drawn from it.
+class BufferWindows:
+    """The steps in one buffer and the windows that were drawn from them.
 
     Attributes:
-        title: stands above.
+        title: title of the panel.
         rows: int64 [segments, slots], the counter in each slot; Reverb's steps in order of time.
-        head: the slot that is written next; None where there is no ring.
+        head: the slot that is written next; None if the buffer is not a ring.
         episode: entries of an episode, its boundary included; counters start at a multiple of it.
         counts: windows drawn, `{(3, 4): 120, …}`.
     """
@@ -35,19 +36,19 @@ class Contents:
     rows: np.ndarray
     head: int | None
     episode: int
-    counts: Counter
+    counts: Counter[tuple[int, ...]]
 
     def crosses(self, window: tuple[int, ...]) -> bool:
-        """Whether a window (first, second counter) lies across the end of an episode."""
+        """Whether the two counters of a window belong to different episodes."""
         return window[0] // self.episode != window[1] // self.episode
 
 
-def contents(buffers: Sequence[Contents]) -> Figure:
-    """Slots and windows of each buffer on the left, how often each window was drawn on the right.
+def windows(buffers: Sequence[BufferWindows]) -> Figure:
+    """Each buffer's slots and windows on the left, and how often it drew each on the right.
 
     Returns:
-        The figure; axes in pairs. The left one of a pair has a rectangle a slot and an arc a
-        window, the right one a bar a window.
+        The figure with two axes for each buffer. The left one has a rectangle for each slot and an
+        arc for each window, the right one a bar for each window.
     """
     heights = [1.1 + 1.1 * len(buffer.rows) for buffer in buffers]
     with mpl.rc_context(STYLE):
@@ -68,9 +69,9 @@ def contents(buffers: Sequence[Contents]) -> Figure:
     return figure
 
 
-def _slots(axes: Axes, buffer: Contents) -> None:
-    """Boxes with counters; arcs above join the steps of every window that was drawn."""
-    place = {}
+def _slots(axes: Axes, buffer: BufferWindows) -> None:
+    """Boxes with counters; an arc joins the two steps of every window that was drawn."""
+    place: dict[int, Point] = {}
     for row, counters in enumerate(buffer.rows):
         y = -1.9 * row
         for slot, counter in enumerate(counters):
@@ -93,7 +94,7 @@ def _slots(axes: Axes, buffer: Contents) -> None:
     axes.set_axis_off()
 
 
-def _arc(axes: Axes, start: tuple, end: tuple, crosses: bool) -> None:
+def _arc(axes: Axes, start: Point, end: Point, crosses: bool) -> None:
     distance = abs(end[0] - start[0])
     sign = -1 if end[0] > start[0] else 1
     arrow = FancyArrowPatch(
@@ -111,32 +112,32 @@ def _arc(axes: Axes, start: tuple, end: tuple, crosses: bool) -> None:
     axes.add_patch(arrow)
 
 
-def _bars(axes: Axes, buffer: Contents) -> None:
-    """How often each window was drawn, and the band that uniform draws stay in."""
-    windows = sorted(buffer.counts)
-    counts = np.array([buffer.counts[window] for window in windows])
-    colors = [ORANGE if buffer.crosses(window) else BLUE for window in windows]
-    axes.bar(range(len(windows)), counts, color=colors, width=0.8)
+def _bars(axes: Axes, buffer: BufferWindows) -> None:
+    """How often each window was drawn, and the band within which uniform draws stay."""
+    drawn = sorted(buffer.counts)
+    counts = np.array([buffer.counts[window] for window in drawn])
+    colors = [ORANGE if buffer.crosses(window) else BLUE for window in drawn]
+    axes.bar(range(len(drawn)), counts, color=colors, width=0.8)
     mean = counts.mean()
     sigma = np.sqrt(mean * (1 - 1 / len(counts)))
     low, high = mean - BAND * sigma, mean + BAND * sigma
     axes.axhspan(low, high, color=BAND_COLOR, lw=0, zorder=0.5)
     axes.hlines([low, high], -0.5, len(counts) - 0.5, color="black", lw=0.8, linestyle=":")
     axes.set_ylim(0, max(counts.max(), high) * 1.1)
-    labels = [f"{a}→{b}" for a, b in windows]
-    axes.set_xticks(range(len(windows)), labels, rotation=90 if len(windows) > 8 else 45)
+    labels = [f"{first}→{second}" for first, second in drawn]
+    axes.set_xticks(range(len(drawn)), labels, rotation=90 if len(drawn) > 8 else 45)
     axes.tick_params(axis="x", labelsize=8)
     axes.set_ylabel("times drawn")
     axes.grid(axis="x", visible=False)
 
 
 def speeds(measurements: dict[str, Measurement]) -> Figure:
-    """Inserts, samples, bytes and start-up of each buffer, a panel each, logarithmic.
+    """Inserts, samples, bytes and start-up time of each buffer, on four logarithmic axes.
 
-    Dots, not bars: where a logarithmic axis begins is arbitrary, and a bar's length with it.
+    Dots instead of bars, because the length of a bar on a logarithmic axis means nothing.
 
     Returns:
-        The figure with four axes, a dot a buffer in each, the number beside it.
+        The figure with four axes; each has one dot for each buffer and the number next to it.
     """
     panels = (
         ("inserts_per_second", "steps written per second", BLUE),
@@ -150,7 +151,7 @@ def speeds(measurements: dict[str, Measurement]) -> Figure:
         grid = figure.subplots(2, 2, sharey=True)
         for axes, (field, label, color) in zip(grid.flat, panels, strict=True):
             values = [getattr(measurements[name], field) for name in names]
-            # A logarithmic axis has no place for a zero (memory, where it is not told).
+            # A logarithmic axis cannot show 0: the memory of a process that did not grow.
             drawn = [max(value, 1e-6) for value in values]
             axes.plot(drawn, names, "o", color=color, markersize=8)
             axes.set_xscale("log")

@@ -1,4 +1,4 @@
-"""Pictures for notebook 04: the parts of a distributed run, and what several runs came to."""
+"""Figures of notebook 04: the processes of a distributed run, and the returns of several runs."""
 
 from collections.abc import Mapping
 
@@ -20,16 +20,16 @@ from labkit.plotting.style import (
     label_axes,
 )
 
-# name: (x, y, what it holds)
+# name: (x, y, its task or content)
 BOXES = {
-    "driver": (1.0, 1.8, "the notebook: starts, watches and stops every other part"),
+    "driver": (1.0, 1.8, "the notebook: starts, watches and stops every other process"),
     "rollout workers": (0.0, 1.0, "environment, NumPy actor"),
-    "evaluator": (0.0, 0.0, "greedy episodes"),
+    "evaluator": (0.0, 0.0, "deterministic episodes"),
     "replay": (1.0, 1.0, "Reverb: table, rate limiter"),
     "parameter server": (1.0, 0.0, "newest actor weights"),
     "learner": (2.0, 0.5, "SAC, optimizers, run directory"),
 }
-# from, to, what flows, and where along the arrow that stands
+# from, to, what flows, position of that label along the arrow (0 to 1)
 FLOWS = [
     ("rollout workers", "replay", "rows", 0.5),
     ("replay", "learner", "batches", 0.5),
@@ -41,8 +41,8 @@ WIDTH, HEIGHT = 0.72, 0.46
 COLORS = (BLUE, ORANGE, GREEN, PURPLE)  # of runs
 
 
-def draw_parts() -> Figure:
-    """The parts of `labkit.train_on_ray` as boxes, what flows between them as arrows."""
+def processes() -> Figure:
+    """The processes of `labkit.train_on_ray` as boxes, and the data between them as arrows."""
     with mpl.rc_context({**STYLE, "axes.grid": False}):
         figure = NotebookFigure(figsize=(9, 4.2), layout="constrained")
         axes = figure.subplots()
@@ -57,15 +57,15 @@ def draw_parts() -> Figure:
         axes.text(1.0, -0.47, "returns, into metrics.csv", ha="center", va="bottom", fontsize=9)
         axes.set_xlim(-0.5, 2.5)
         axes.set_ylim(-0.65, 2.1)
-        # Not drawn, but read aloud: see `figures.describe`.
-        axes.set_ylabel("driver, replay, learner, parameter server, rollout workers and tester")
+        # The axis is off: the label appears only in the alt text, see `style.describe`.
+        axes.set_ylabel("driver, replay, learner, parameter server, rollout workers and evaluator")
         axes.axis("off")
     return figure
 
 
 def _box(axes: Axes, name: str) -> None:
-    x, y, holds = BOXES[name]
-    width = WIDTH if name != "driver" else 2 + WIDTH  # it is above all others
+    x, y, content = BOXES[name]
+    width = WIDTH if name != "driver" else 2 + WIDTH  # above all other boxes
     corner = (x - width / 2, y - HEIGHT / 2)
     colour = ORANGE if name == "learner" else BLUE if name != "driver" else GREY
     style = "round,pad=0.0,rounding_size=0.05"
@@ -74,7 +74,7 @@ def _box(axes: Axes, name: str) -> None:
     )
     axes.add_patch(FancyBboxPatch(corner, width, HEIGHT, style, fill=False, edgecolor=colour))
     axes.text(x, y + 0.07, name, ha="center", va="center", weight="bold")
-    axes.text(x, y - 0.09, holds, ha="center", va="center", fontsize=8.5)
+    axes.text(x, y - 0.09, content, ha="center", va="center", fontsize=8.5)
 
 
 def _arrow(axes: Axes, start: str, end: str, what: str, place: float) -> None:
@@ -84,13 +84,13 @@ def _arrow(axes: Axes, start: str, end: str, what: str, place: float) -> None:
     axes.annotate("", finish, begin, arrowprops={"arrowstyle": "->", "color": "black"})
     x = begin[0] + place * (finish[0] - begin[0])
     y = begin[1] + place * (finish[1] - begin[1])
-    # On the arrow, with the background's white behind it: beside it, it may lie on another arrow.
+    # The label is on its arrow, on white; next to it, it could cover another arrow.
     white = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
     axes.text(x, y, what, ha="center", va="center", fontsize=9, bbox=white)
 
 
 def evaluations(runs: Mapping[str, pd.DataFrame]) -> Figure:
-    """Mean evaluation return over env steps and over minutes, one line for each run.
+    """Mean return of the evaluations over env steps and over minutes, one line for each run.
 
     Args:
         runs: label → the table of `run.metrics()`.
@@ -103,14 +103,21 @@ def evaluations(runs: Mapping[str, pd.DataFrame]) -> Figure:
             left.plot(shown.env_step, shown.eval_return, "o-", markersize=4, label=label)
             shown = shown.sort_values("wall_seconds")
             right.plot(shown.wall_seconds / 60, shown.eval_return, "o-", markersize=4)
-        label_axes(left, "env steps", "mean greedy return")
+        label_axes(left, "env steps", "mean deterministic return")
         right.set_xlabel("minutes")
         figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 
-def speed(table: pd.DataFrame) -> float:
-    """Iterations per second between a run's first and last row of losses; NaN for one row."""
+def iterations_per_second(table: pd.DataFrame) -> float:
+    """Gradient steps per second between the first and the last row with losses.
+
+    Args:
+        table: `run.metrics()`.
+
+    Returns:
+        The rate; NaN with fewer than two such rows.
+    """
     rows = table.dropna(subset="critic_loss").sort_values("gradient_step")
     if len(rows) < 2:
         return float("nan")

@@ -2,8 +2,8 @@
 
 import ctypes
 import gc
-import os
-from pathlib import Path
+
+import psutil
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -19,10 +19,10 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def allocated_megabytes() -> float:
-    """Megabytes (10⁶ bytes) that this process has asked of `malloc` and not given back.
+    """Megabytes (10⁶ bytes) that this process has allocated with `malloc` and not freed.
 
-    Python, NumPy, TensorFlow and Reverb all ask there. The resident set that tools such as `top`
-    show would hide small changes: `malloc` keeps freed memory for later.
+    Python, NumPy, TensorFlow and Reverb all allocate with it. The resident set, which tools such
+    as `top` show, would hide small changes, because `malloc` keeps freed memory for reuse.
 
     Raises:
         OSError: the C library is not glibc 2.33 or newer.
@@ -38,6 +38,5 @@ def allocated_megabytes() -> float:
 
 
 def resident_bytes() -> int:
-    """What of this process is in RAM now; 0 where /proc does not tell."""
-    path = Path("/proc/self/statm")
-    return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if path.exists() else 0
+    """Bytes of this process that are in RAM now (the resident set)."""
+    return psutil.Process().memory_info().rss

@@ -1,4 +1,4 @@
-"""Charts beside the pictures of tables: frequencies, a rate limiter at work, what things cost."""
+"""Charts of notebook 01: sampling frequencies, a rate limiter over time, and measured costs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,20 +10,18 @@ from matplotlib.figure import Figure
 from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE, NotebookFigure
 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
-Event = tuple[
-    str, float, float
-]  # "insert" or "sample", when it was asked for, when it was done (s)
+Event = tuple[str, float, float]  # "insert" or "sample", time of request, time of answer (s)
 
 
 def frequencies(
     names: Sequence[str], measured: Sequence[float], expected: Mapping[str, Sequence[float]]
 ) -> Figure:
-    """Shares of all samples as bars, and each formula's shares as marks over them.
+    """Measured shares of the samples as bars, with the expected shares as marks.
 
     Args:
-        names: of the items, below the bars.
-        measured: the bars, in percent.
-        expected: what each formula says, in percent, by its name.
+        names: labels of the items.
+        measured: share of each item in percent.
+        expected: name of a formula → its share for each item in percent; at most two formulas.
     """
     with mpl.rc_context(STYLE):
         figure = NotebookFigure(figsize=(7, 3.4), layout="constrained")
@@ -41,23 +39,23 @@ def frequencies(
 
 
 def balance(events: Sequence[Event], samples_per_insert: float) -> np.ndarray:
-    """How a limiter's balance went: rows `[time in s, inserts × samples_per_insert − samples]`.
+    """A rate limiter's balance over time: inserts × samples_per_insert − samples.
 
-    Threads note their requests a moment after the server has granted them: two that follow one
-    another closely may be noted the wrong way round.
+    Threads record a request a moment after its answer: two close ones may be in the wrong order.
 
     Args:
-        events: in any order; each counts when it is done.
+        events: in any order; each counts at the time of its answer.
         samples_per_insert: the limiter's ratio.
 
     Returns:
-        float64 [events + 1, 2]; the first row is the moment of the first request, at balance 0.
+        float64 [events + 1, 2]: time in seconds, balance. The first row is the time of the first
+        request, with balance 0.
     """
     change = {"insert": samples_per_insert, "sample": -1.0}
-    begin = min(asked for _, asked, _ in events)
+    start = min(asked for _, asked, _ in events)
     rows = [(0.0, 0.0)]
-    for kind, _, done in sorted(events, key=lambda event: event[2]):
-        rows.append((done - begin, rows[-1][1] + change[kind]))
+    for kind, _, answered in sorted(events, key=lambda event: event[2]):
+        rows.append((answered - start, rows[-1][1] + change[kind]))
     return np.array(rows)
 
 
@@ -65,17 +63,17 @@ def limiter(
     events: Sequence[Event],
     samples_per_insert: float,
     bounds: tuple[float, float],
-    held_seconds: float,
+    blocked_seconds: float,
 ) -> Figure:
-    """A rate limiter over time: its balance above, and below it who was held back, and when.
+    """A rate limiter over time: its balance, and below it the requests that it blocked.
 
     Args:
         events: all inserts and samples.
         samples_per_insert: the limiter's ratio.
         bounds: `min_diff` and `max_diff`.
-        held_seconds: a request that took longer than this was held.
+        blocked_seconds: a request that took longer than this counts as blocked.
     """
-    begin = min(start for _, start, _ in events)
+    start = min(asked for _, asked, _ in events)
     with mpl.rc_context(STYLE):
         figure = NotebookFigure(figsize=(8, 4.4), layout="constrained")
         above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1.2))
@@ -85,9 +83,13 @@ def limiter(
         above.set_ylabel(f"{samples_per_insert:g} × inserts − samples")
         above.set_ylim(top=bounds[1] * 1.15)
         above.legend(loc="lower right", ncols=2)
-        below.set_yticks([0, 1], ["insert held", "sample held"])
+        below.set_yticks([0, 1], ["insert blocked", "sample blocked"])
         for lane, (kind, colour) in enumerate((("insert", ORANGE), ("sample", PURPLE))):
-            waits = [(a - begin, b - a) for k, a, b in events if k == kind and b - a > held_seconds]
+            waits = [
+                (asked - start, answered - asked)
+                for name, asked, answered in events
+                if name == kind and answered - asked > blocked_seconds
+            ]
             below.broken_barh(waits, (lane - 0.32, 0.64), facecolor=colour)
         below.set_ylim(1.6, -0.6)
         below.set_xlabel("seconds")
@@ -96,18 +98,18 @@ def limiter(
 
 
 def lines(series: Mapping[str, tuple[Sequence[float], Sequence[float]]], x: str, y: str) -> Figure:
-    """Lines with their points.
+    """A line with markers for each series; both axes start at 0.
 
     Args:
-        series: values along x and along y by the line's name.
-        x: what goes along x, with its unit.
-        y: the same for y.
+        series: label → (values on x, values on y).
+        x: label of the x axis, with its unit.
+        y: label of the y axis, with its unit.
     """
     with mpl.rc_context(STYLE):
         figure = NotebookFigure(figsize=(7, 3.4), layout="constrained")
         axes = figure.subplots()
-        for (name, (along, values)), colour in zip(series.items(), COLOURS, strict=False):
-            axes.plot(along, values, "o-", color=colour, label=name)
+        for (name, (xs, ys)), colour in zip(series.items(), COLOURS, strict=False):
+            axes.plot(xs, ys, "o-", color=colour, label=name)
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.set_xlim(left=0)
@@ -117,11 +119,11 @@ def lines(series: Mapping[str, tuple[Sequence[float], Sequence[float]]], x: str,
 
 
 def costs(names: Sequence[str], columns: Mapping[str, Sequence[float]]) -> Figure:
-    """A panel of horizontal bars for each thing that was measured.
+    """A panel of horizontal bars for each measured quantity.
 
     Args:
-        names: what was compared, from top to bottom.
-        columns: a value for each name, by what it is, with its unit.
+        names: what is compared, from top to bottom.
+        columns: quantity with its unit → a value for each name; at most four quantities.
     """
     with mpl.rc_context(STYLE):
         height = 1.2 + 0.34 * len(names)

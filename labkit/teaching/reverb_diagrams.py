@@ -1,6 +1,6 @@
-"""A table as a picture: the steps a server stores, and over them, as bars, the items.
+"""A diagram of a Reverb table: the stored steps as blocks, and below them the items as bars.
 
-`picture` turns what the server holds into plain data, `draw` puts that on paper.
+`picture` lays out the contents of a table as plain data; `draw` makes the figure.
 """
 
 from collections import Counter
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import attrs
 import matplotlib as mpl
 import numpy as np
-import reverb
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -17,16 +16,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from labkit.plotting.style import STYLE, NotebookFigure
-from labkit.teaching.reverb_inspect import Chunk, Contents, Item, Step, look
+from labkit.teaching.reverb_inspect import Chunk, Item, ServerContents, Step
 
-MOST_ITEMS = 24  # drawn; of more, the newest
-BLUES = ("#f2f2f2", "#cfe3f3", "#9cc9e8", "#5fa8d9")  # referred to 0, 1, 2, 3 or more times
-COLOURS = "cividis"  # reads the same for every kind of colour vision
+MOST_ITEMS = 24  # a longer table shows only its newest items
+BLUES = ("#f2f2f2", "#cfe3f3", "#9cc9e8", "#5fa8d9")  # for 0, 1, 2, and 3 or more references
+COLOURS = "cividis"  # readable with every kind of colour vision
 
 
 @attrs.frozen
 class Bar:
-    """One item: the columns it covers, as runs without a gap, first and last included."""
+    """One item: the columns it covers, as runs without a gap, (first, last) inclusive."""
 
     lane: int  # 0 is the oldest item drawn
     key: int
@@ -37,7 +36,7 @@ class Bar:
 
 @attrs.frozen
 class Block:
-    """One chunk: the columns it covers, and how many of this picture's items refer to it."""
+    """One chunk: the columns it covers, and how many items of the picture refer to it."""
 
     row: str  # the data column
     first: int
@@ -47,22 +46,22 @@ class Block:
 
 @attrs.frozen
 class Picture:
-    """What is drawn: the step that each column stands for, chunks in named rows, items as bars."""
+    """The layout: a step for each column, chunks as blocks in named rows, items as bars."""
 
     title: str
-    columns: tuple[Step | None, ...]  # None: a gap, of episodes or of steps not stored
+    columns: tuple[Step | None, ...]  # None: a gap between episodes or between stored steps
     rows: tuple[str, ...]
     blocks: tuple[Block, ...]
     bars: tuple[Bar, ...]
 
 
-def picture(contents: Contents, table: str, title: str | None = None) -> Picture:
-    """Lays out one table: steps from left to right, its items one below the other.
+def picture(contents: ServerContents, table: str, title: str | None = None) -> Picture:
+    """Lays out one table: steps from left to right, items from top to bottom.
 
     Args:
-        contents: what the server holds.
-        table: its name.
-        title: stands above; None says what the table holds.
+        contents: from `reverb_inspect.inspect_server`.
+        table: name of the table.
+        title: title of the figure; None gives the table's name and number of items.
     """
     items = contents.tables[table].items[-MOST_ITEMS:]
     keys = {key for item in items for key in item.chunks}
@@ -82,10 +81,10 @@ def picture(contents: Contents, table: str, title: str | None = None) -> Picture
         for row, chunks in rows.items()
         for chunk in chunks
     ]
-    held = len(contents.tables[table].items)
-    shown = f", the newest {len(items)} drawn" if held > len(items) else ""
+    count = len(contents.tables[table].items)
+    shown = f", the newest {len(items)} drawn" if count > len(items) else ""
     return Picture(
-        title or f"{table}: {held} item{'' if held == 1 else 's'}{shown}",
+        title or f"{table}: {count} item{'' if count == 1 else 's'}{shown}",
         columns,
         tuple(rows),
         tuple(sorted(blocks, key=lambda block: (block.row, block.first))),
@@ -113,21 +112,21 @@ def _runs(places: Sequence[int]) -> tuple[tuple[int, int], ...]:
 
 
 def _rows(items: Sequence[Item], chunks: Sequence[Chunk]) -> dict[str, list[Chunk]]:
-    """The chunks under the names by which items call them: one column may go by several."""
+    """Row name → chunks. A row is named after a column of the items, or `a = b` if two share it."""
     rows: dict[str, list[Chunk]] = {}
     for chunk in chunks:
-        calls = (
+        names = {
             name for item in items for name, keys in item.chunks_of.items() if chunk.key in keys
-        )
-        rows.setdefault(" = ".join(sorted(set(calls))), []).append(chunk)
+        }
+        rows.setdefault(" = ".join(sorted(names)), []).append(chunk)
     return dict(sorted(rows.items()))
 
 
 def draw(picture: Picture) -> Figure:
-    """Draws chunks above and items below.
+    """Draws the chunks at the top and the items below.
 
-    In a chunk stands how many items refer to it; in an item's bar, coloured by its priority, how
-    many times it was sampled.
+    The number in a chunk counts the items that refer to it. The colour of an item's bar is its
+    priority, the number in it how often it was sampled.
     """
     width, lanes = max(len(picture.columns), 1), len(picture.rows) + len(picture.bars)
     cell = min(0.8, 7.5 / width)
@@ -149,11 +148,6 @@ def draw(picture: Picture) -> Figure:
                 legend.set_ticks([min(priorities), *distinct])
         _frame(axes, picture)
     return figure
-
-
-def show(client: reverb.Client, table: str, title: str | None = None) -> Figure:
-    """Looks, lays out and draws in one go."""
-    return draw(picture(look(client), table, title))
 
 
 def _block(axes: Axes, block: Block, row: int) -> None:

@@ -1,10 +1,9 @@
-"""What a Reverb server holds, down to the item and the chunk, as plain data.
+"""The contents of a Reverb server as plain data: tables, their items, and the stored chunks.
 
-Reverb has no call that lists a table, and to sample is to change it. A snapshot lists everything
-and changes nothing: `look` takes one and reads it.
+Reverb has no call that lists a table, and sampling changes its counters. A snapshot (checkpoint)
+lists everything and changes nothing: `inspect_server` takes one and reads it.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,48 +17,45 @@ from tensorflow.python.saved_model import nested_structure_coder
 
 from labkit.runtime import quiet
 
-Step = tuple[int, int]  # (episode, index in it), episodes numbered from 0 as items name them
+Step = tuple[int, int]  # (episode, index in it); episodes numbered from 0, oldest item first
 
 
 @attrs.frozen
 class Chunk:
-    """Consecutive steps of one column: stored once, compressed, however many items refer to it."""
+    """Consecutive steps of one column, stored once, however many items refer to them."""
 
     key: int
     steps: tuple[Step, ...]
-    shape: tuple[int, ...]  # of one step
     raw_bytes: int  # before compression
     stored_bytes: int  # as the server holds it
 
 
 @attrs.frozen
 class Item:
-    """A row of a table: references to steps, and what the selectors go by."""
+    """An item of a table: references to the steps of each column, by the column's name."""
 
     key: int
     priority: float
     times_sampled: int
     columns: dict[str, tuple[Step, ...]]
-    chunks_of: dict[str, frozenset[int]]  # the same columns: keys of the chunks that they are in
+    chunks_of: dict[str, frozenset[int]]  # keys of the chunks that hold these steps
 
     @property
     def chunks(self) -> frozenset[int]:
-        """Keys of all chunks this item keeps alive."""
+        """Keys of all chunks that this item keeps alive."""
         return frozenset().union(*self.chunks_of.values())
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps of all columns together, in order."""
+        """The steps of all columns, sorted, each once."""
         return tuple(sorted(set().union(*self.columns.values())))
 
 
 @attrs.frozen
 class Table:
-    """One table; `items` in the order of their insertion."""
+    """One table; its counters, and `items` in the order of insertion."""
 
     name: str
-    max_size: int
-    min_size_to_sample: int
     inserts: int
     samples: int
     deletes: int
@@ -67,15 +63,11 @@ class Table:
 
 
 @attrs.frozen
-class Contents:
-    """Everything on a server at one moment; chunks are shared by its tables."""
+class ServerContents:
+    """The contents of a server at one moment; its tables share the chunks."""
 
     tables: dict[str, Table]
     chunks: dict[int, Chunk]
-
-    def references(self) -> dict[int, int]:
-        """For each chunk, by how many items of all tables it is referred to."""
-        return dict(Counter(key for item in self.items() for key in item.chunks))
 
     def items(self) -> Iterator[Item]:
         """The items of all tables."""
@@ -93,22 +85,26 @@ class Contents:
         return sum(chunk.stored_bytes for chunk in self.chunks.values())
 
 
-def look(client: reverb.Client) -> Contents:
-    """Reads what the server holds; nothing that it counts moves.
+def inspect_server(client: reverb.Client) -> ServerContents:
+    """Reads the contents of a running server without changing its counters.
 
-    The server writes a snapshot to a disk that this process can read: its own temporary folder,
-    or the one its checkpointer was given, where this snapshot takes the place of the last.
+    The server writes a snapshot into its checkpointer's folder (by default a temporary one), in
+    place of an earlier snapshot. This process must be able to read that folder.
 
     Raises:
         FileNotFoundError: the server runs on another machine.
     """
     with quiet():
         path = client.checkpoint()
-    return read(path)
+    return read_snapshot(path)
 
 
-def read(path: str) -> Contents:
-    """Reads a snapshot, with or without its server."""
+def read_snapshot(path: str) -> ServerContents:
+    """Reads a snapshot; its server need not run any more.
+
+    Raises:
+        FileNotFoundError: this machine has no such snapshot.
+    """
     tables = _records(path, "tables", checkpoint_pb2.PriorityTableCheckpoint)
     rows = _records(path, "items", schema_pb2.PrioritizedItem)
     stored = {chunk.chunk_key: chunk for chunk in _records(path, "chunks", schema_pb2.ChunkData)}
@@ -119,7 +115,9 @@ def read(path: str) -> Contents:
             episode = stored[part.chunk_key].sequence_range.episode_id
             episodes.setdefault(episode, len(episodes))
     chunks = {key: _chunk(chunk, episodes) for key, chunk in stored.items()}
-    return Contents({table.table_name: _table(table, rows, chunks) for table in tables}, chunks)
+    return ServerContents(
+        {table.table_name: _table(table, rows, chunks) for table in tables}, chunks
+    )
 
 
 def _records(path: str, name: str, kind: Any) -> list[Any]:
@@ -138,14 +136,14 @@ def _slices(row: Any) -> Iterator[Any]:
 
 
 def _chunk(chunk: Any, episodes: dict[int, int]) -> Chunk:
-    tensor, where = chunk.data.tensors[0], chunk.sequence_range
-    length, *shape = (dim.size for dim in tensor.tensor_shape.dim)
-    # A chunk with gaps (`where.sparse`) tells its first and its last step only.
+    where = chunk.sequence_range
+    length = chunk.data.tensors[0].tensor_shape.dim[0].size
+    # A chunk with gaps (`where.sparse`) records only its first and last step. Its steps are
+    # numbered here as if they were consecutive.
     steps = range(where.start, where.start + length)
     return Chunk(
         key=chunk.chunk_key,
         steps=tuple((episodes[where.episode_id], step) for step in steps),
-        shape=tuple(shape),
         raw_bytes=chunk.data_uncompressed_size,
         stored_bytes=chunk.data.ByteSize(),
     )
@@ -158,8 +156,6 @@ def _table(table: Any, rows: list[Any], chunks: dict[int, Chunk]) -> Table:
         names = list(_leaves(signature))
     return Table(
         name=table.table_name,
-        max_size=table.max_size,
-        min_size_to_sample=table.rate_limiter.min_size_to_sample,
         inserts=table.rate_limiter.insert_count,
         samples=table.rate_limiter.sample_count,
         deletes=table.rate_limiter.delete_count,
@@ -168,7 +164,7 @@ def _table(table: Any, rows: list[Any], chunks: dict[int, Chunk]) -> Table:
 
 
 def _leaves(signature: Any, above: str = "") -> Iterator[str]:
-    """Names of a nest's leaves, in the order in which Reverb flattens it: `a`, `b/c`, `b/0`."""
+    """Names of a nest's leaves (`a`, `b/c`, `b/0`) in the order in which Reverb flattens it."""
     if isinstance(signature, Mapping):
         parts = sorted(signature.items())
     elif isinstance(signature, list | tuple):

@@ -1,4 +1,4 @@
-"""Notebook 01: its form, and that a copy of it gives the outputs that are committed."""
+"""Notebook 01: its form, and a copy of it must give the committed outputs."""
 
 import ast
 import hashlib
@@ -14,8 +14,8 @@ import nbformat
 import papermill
 import pytest
 
-from labkit import config
 from labkit.errors import ParameterError
+from labkit.parameters import check_int
 from labkit.replay.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +44,7 @@ def outputs(code):
 
 @pytest.mark.timeout(400)
 def test_a_copy_gives_the_committed_outputs(notebook, tmp_path):
-    """nbval compares text, not pictures: what those show is asserted in the cells."""
+    """nbval compares text only: the cells assert the data of their figures."""
     before = hashlib.sha256(NOTEBOOK.read_bytes()).hexdigest()
     copy = nbformat.from_dict(notebook)
     [cell] = [cell for cell in copy.cells if "parameters" in tags(cell)]
@@ -71,19 +71,19 @@ def test_a_copy_gives_the_committed_outputs(notebook, tmp_path):
     assert hashlib.sha256(NOTEBOOK.read_bytes()).hexdigest() == before
 
 
-def test_few_outputs_go_uncompared_and_those_are_asserted(code):
+def test_few_outputs_are_not_compared_and_their_cells_assert(code):
     ignored = [cell for cell in code if IGNORE in tags(cell)]
     assert 0 < len(ignored) <= len(code) / 4
     assert all(re.search(r"^\s*assert ", cell.source, re.M) for cell in ignored)
 
 
-def test_every_picture_s_data_are_asserted(code):
+def test_cells_with_figures_assert_their_data(code):
     drawn = [cell for cell, out in outputs(code) if "image/png" in out.get("data", {})]
     assert len(drawn) >= 10
     assert all("assert " in cell.source for cell in drawn)
 
 
-def test_cells_are_short_and_prose_stands_before_each(notebook, code):
+def test_cells_are_short_and_follow_prose(notebook, code):
     lengths = [len([line for line in cell.source.splitlines() if line.strip()]) for cell in code]
     assert statistics.median(lengths) <= 8
     assert max(lengths) <= 25
@@ -117,22 +117,24 @@ def test_it_ends_with_takeaways_and_solved_exercises(notebook):
     assert len(exercises) >= 5
 
 
-def test_it_starts_with_labkit_and_parameters_that_papermill_reads(code):
-    assert code[1].source == "import labkit"  # behind the cell for Colab
+def test_it_imports_labkit_first_and_papermill_reads_its_parameters(code):
+    assert code[1].source == "import labkit"  # after the cell for Colab
     found = papermill.inspect_notebook(str(NOTEBOOK))
     assert set(found) == PARAMETERS
     assert all(item["inferred_type_name"] == "int" and item["help"] for item in found.values())
 
 
 def test_parameters_are_checked_like_those_of_a_run():
-    assert config.check_int("port", 9999.0, 1024, 65535, "TCP port") == 9999
-    assert config.check_int("port", "1e4", 1024, 65535, "TCP port") == 10_000
+    assert check_int("port", 9999.0, 1024, 65535, "TCP port") == 9999
+    assert check_int("port", "1e4", 1024, 65535, "TCP port") == 10_000
+    allowed = "a whole number from 1 024 to 65 535 (TCP port)"
     for value in (80, 9999.5, "abc", None, True, float("nan")):
-        with pytest.raises(ParameterError, match=r"^port = .* from 1024 to 65535 \(TCP port\)$"):
-            config.check_int("port", value, 1024, 65535, "TCP port")
+        with pytest.raises(ParameterError) as caught:
+            check_int("port", value, 1024, 65535, "TCP port")
+        assert str(caught.value) == f"`port` must be {allowed}, got {value!r}"
 
 
-def test_it_is_committed_executed_in_order_and_clean(notebook, code):
+def test_it_is_committed_executed_in_order_without_log_noise(notebook, code):
     nbformat.validate(notebook)
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     for _, output in outputs(code):

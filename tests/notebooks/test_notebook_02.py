@@ -1,4 +1,4 @@
-"""Notebook 02: its form, its results, and that a copy of it runs, with Reverb and without."""
+"""Notebook 02: its form and results; a copy of it must run, with and without Reverb."""
 
 import ast
 import csv
@@ -14,9 +14,9 @@ import nbformat
 import papermill
 import pytest
 
-from labkit.teaching import dqn_config
 from labkit.teaching.buffer_comparison import NO_REVERB
 from labkit.teaching.dqn_config import DQNConfig
+from labkit.teaching.dqn_results import read_seed_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "notebooks" / "02_replay_buffers.ipynb"
@@ -38,7 +38,7 @@ def notebook():
 
 @pytest.fixture
 def kernel_path(monkeypatch):
-    """`kernel_path(*folders)`: where kernels find modules before those that are installed."""
+    """`kernel_path(*folders)` sets folders that kernels search before installed packages."""
 
     def put(*folders: Path) -> None:
         monkeypatch.setenv("PYTHONPATH", ":".join(map(str, [*folders, ROOT])))
@@ -52,7 +52,7 @@ def code_of(notebook):
 
 
 def texts(cell):
-    """All text that a cell put out, whatever the kind."""
+    """All text in the outputs of a cell."""
     for output in cell.outputs:
         yield output.get("text", "")
         for kind, data in output.get("data", {}).items():
@@ -85,7 +85,7 @@ def test_prose_comes_before_code(notebook):
     assert max(map(len, runs)) <= 3
 
 
-def test_committed_executed_and_clean(notebook):
+def test_committed_executed_in_order_without_log_noise(notebook):
     assert NOTEBOOK.stat().st_size < 1_500_000
     counts = [cell.execution_count for cell in code_of(notebook)]
     assert counts == list(range(1, len(counts) + 1))
@@ -97,7 +97,7 @@ def test_committed_executed_and_clean(notebook):
             assert NO_REVERB not in text
 
 
-def test_parameters_are_those_of_the_configuration():
+def test_parameters_equal_the_fields_of_the_configuration():
     found = papermill.inspect_notebook(str(NOTEBOOK))
     fields = attrs.fields_dict(DQNConfig)
     assert found.keys() == fields.keys()
@@ -116,15 +116,15 @@ def test_five_exercises_or_more_each_with_a_solution(notebook):
         assert "CODE" in part.split("#### Solution")[1]
 
 
-def test_figures_and_video_are_there(notebook):
+def test_figures_and_video_are_present(notebook):
     kinds = [
         kind for cell in code_of(notebook) for out in cell.outputs for kind in out.get("data", {})
     ]
-    assert kinds.count("image/png") >= 4  # contents, curve, film strip, speeds
+    assert kinds.count("image/png") >= 4  # windows, curve, film strip, speeds
     assert any("data:video/mp4" in text for cell in code_of(notebook) for text in texts(cell))
 
 
-def test_solved_in_four_of_five_seeds_within_four_minutes():
+def test_four_of_five_seeds_solve_the_task_within_four_minutes():
     with RESULTS.open() as file:
         plain = [row for row in csv.DictReader(file) if not row["changed"]]
     assert sorted(int(row["seed"]) for row in plain) == [0, 1, 2, 3, 4]
@@ -133,16 +133,16 @@ def test_solved_in_four_of_five_seeds_within_four_minutes():
     assert all(float(row["training_seconds"]) <= 240 for row in plain)
 
 
-def test_the_tracked_runs_are_shown(notebook):
+def test_the_notebook_shows_the_tracked_runs(notebook):
     shown = "\n".join(text for cell in code_of(notebook) for text in texts(cell))
-    table = dqn_config.read_seed_runs(RESULTS)
+    table = read_seed_runs(RESULTS)
     assert len(table) == 10
     for row in table.itertuples():
-        label = row.seed if row._1 == "nothing" else row._1
+        label = row.seed if row.ablated == "nothing" else row.ablated
         assert re.search(rf"^{label} +(0 +)?{row.kept:.2f} ", shown, re.M), label
 
 
-def test_changes_named_in_the_prose_are_the_defaults(notebook):
+def test_changes_in_the_prose_equal_the_defaults(notebook):
     prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     defaults = DQNConfig()
     for what, value in [
@@ -178,20 +178,36 @@ def test_runs_where_reverb_cannot_be_imported(tmp_path, kernel_path):
     )
     cells = {cell.source: "".join(texts(cell)) for cell in code_of(done)}
     assert all(out.output_type != "error" for cell in code_of(done) for out in cell.outputs)
-    about = [source for source in cells if source.startswith("if buffers.reverb_here()")]
-    assert len(about) >= 3
-    assert all(cells[source] == NO_REVERB + "\n" for source in about)
+    skipped = [
+        source for source in cells if source.startswith("if buffer_comparison.reverb_here()")
+    ]
+    assert len(skipped) >= 3
+    assert all(cells[source] == NO_REVERB + "\n" for source in skipped)
     table = next(text for source, text in cells.items() if "api_table" in source)
     assert "PyUniform" in table
     assert "Reverb" not in table
 
 
-@pytest.mark.parametrize(("name", "value"), [("batch_size", 0), ("seed", 1.5)])
-def test_a_wrong_parameter_stops_before_any_work(tmp_path, kernel_path, name, value):
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "batch_size",
+            0,
+            "`batch_size` must be a whole number from 1 to 1 000 000 (two-step windows), got 0",
+        ),
+        (
+            "num_iteration",
+            5,
+            "`num_iteration` is not a parameter; did you mean 'num_iterations'?",
+        ),
+    ],
+)
+def test_a_wrong_parameter_stops_before_any_work(tmp_path, kernel_path, name, value, message):
     with pytest.raises(papermill.exceptions.PapermillExecutionError) as caught:
         papermill.execute_notebook(
             str(NOTEBOOK), str(tmp_path / "x.ipynb"), {name: value}, progress_bar=False
         )
     assert caught.value.ename == "ParameterError"
-    assert caught.value.evalue.startswith(f"{name} = {value} is refused: allowed is ")
+    assert caught.value.evalue == message
     assert "DQNConfig" in caught.value.source

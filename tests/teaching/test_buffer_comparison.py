@@ -1,8 +1,7 @@
-"""What notebook 02 says about buffers, draws of them and measures on them."""
+"""What notebook 02 shows about replay buffers: their windows, and the calls that they accept."""
 
 import math
 import sys
-from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -10,18 +9,17 @@ import pytest
 import tensorflow as tf
 from tf_agents.replay_buffers import py_uniform_replay_buffer, tf_uniform_replay_buffer
 from tf_agents.specs import tensor_spec
-from tf_agents.trajectories import trajectory
 
 from labkit import runtime
-from labkit.teaching import buffer_comparison, buffer_plots
+from labkit.teaching import buffer_comparison
 
 
 def test_counted_steps_have_boundaries_where_episodes_end():
     steps = buffer_comparison.counted_steps(9, episode=4, start=100)
     assert [int(step.observation) for step in steps] == list(range(100, 109))
     assert [int(step.step_type) for step in steps] == [0, 1, 1, 2, 0, 1, 1, 2, 0]
-    for one, following in pairwise(steps):
-        assert one.next_step_type == following.step_type
+    for step, following in pairwise(steps):
+        assert step.next_step_type == following.step_type
     assert [bool(step.is_boundary()) for step in steps] == [False, False, False, True] * 2 + [False]
 
 
@@ -38,14 +36,14 @@ def ring(kind):
 
 
 @pytest.mark.parametrize("kind", ["tf", "py"])
-def test_windows_of_a_ring_cross_episode_ends_but_not_the_head(kind):
+def test_windows_of_a_ring_cross_episode_ends_but_not_the_write_position(kind):
     counts = buffer_comparison.draw_windows(ring(kind).as_dataset(50, num_steps=2), 1_234)
     assert counts.total() == 1_234
-    assert set(counts) == {(k, k + 1) for k in range(3, 8)}  # 3→4 and 7→8 cross
+    assert set(counts) == {(k, k + 1) for k in range(3, 8)}  # 3→4 and 7→8 join two episodes
 
 
 @pytest.mark.parametrize("kind", ["tf", "py"])
-def test_same_seed_same_draws(kind):
+def test_the_same_seed_gives_the_same_draws(kind):
     def draws():
         runtime.seed_everything(5)
         batches = ring(kind).as_dataset(16, num_steps=2).take(3)
@@ -56,7 +54,7 @@ def test_same_seed_same_draws(kind):
     assert first[0] != first[1]
 
 
-def test_reverb_windows_stay_within_episodes_and_items_are_counted():
+def test_reverb_draws_only_windows_within_an_episode():
     buffer, observer = buffer_comparison.reverb_buffer(buffer_comparison.counted_spec(), capacity=5)
     for step in buffer_comparison.counted_steps(12):
         observer(step)
@@ -68,14 +66,14 @@ def test_reverb_windows_stay_within_episodes_and_items_are_counted():
     buffer.local_server.stop()
 
 
-def test_largest_deviation_by_hand():
+def test_largest_deviation_computed_by_hand():
     assert buffer_comparison.largest_deviation([10, 10, 10]) == 0
     # mean 10, variance 10 · (1 − 1/2)
     assert buffer_comparison.largest_deviation([8, 12]) == pytest.approx(2 / math.sqrt(5))
 
 
 @pytest.mark.parametrize("windows", [7, 8, 14])
-def test_uniform_draws_fail_less_than_once_in_a_million(windows):
+def test_uniform_draws_exceed_six_deviations_less_than_once_in_a_million(windows):
     draws, chance = 1_000 * windows, 1 / windows
     sigma = math.sqrt(draws * chance * (1 - chance))
 
@@ -89,16 +87,16 @@ def test_uniform_draws_fail_less_than_once_in_a_million(windows):
         )
 
     beyond = [k for k in range(500, 2_000) if abs(k - 1_000) >= 6 * sigma]
-    assert windows * sum(map(probability, beyond)) * 3 < 1e-6  # three buffers are tested
+    assert windows * sum(map(probability, beyond)) * 3 < 1e-6  # notebook 02 checks three buffers
 
 
-def test_the_test_of_uniformity_notices_a_small_bias():
+def test_largest_deviation_detects_a_small_bias():
     weights = np.array([1, 1, 1, 1, 1, 1, 1.4])
     biased = np.random.default_rng(0).multinomial(7_000, weights / weights.sum())
     assert buffer_comparison.largest_deviation(biased) > 6
 
 
-def test_describe():
+def test_results_are_described_by_kind_and_shape():
     assert buffer_comparison.describe(None) == "done"
     assert buffer_comparison.describe(5) == "5, a number"
     assert buffer_comparison.describe(tf.constant(5)) == "5, a tensor"
@@ -106,72 +104,24 @@ def test_describe():
     assert buffer_comparison.describe((tf.TensorSpec([3]), tf.TensorSpec([5]))) == "2 × TensorSpec"
 
 
-def test_outcome_names_errors():
+def test_outcome_names_the_error():
     assert buffer_comparison.outcome(lambda: 1 / 0) == "ZeroDivisionError"
     assert buffer_comparison.outcome(lambda: np.ones([4])) == "arrays [4]"
 
 
-def test_api_table_calls_the_stand_in_too():
-    asked = []
+def test_api_table_also_calls_the_alternative():
+    called = []
     table = buffer_comparison.api_table(
-        {"a": ([1, 2], {}), "b": (None, {"len": ("size", lambda: asked.append(1))})},
+        {"a": ([1, 2], {}), "b": (None, {"len": ("size", lambda: called.append(1))})},
         {"len": len},
     )
     assert table.loc["len"].to_dict() == {"a": "2, a number", "b": "TypeError → size: done"}
-    assert asked == [1]
+    assert called == [1]
 
 
-def test_reverb_here_says_so_in_one_line(monkeypatch, capsys):
+def test_missing_reverb_prints_one_line(monkeypatch, capsys):
     assert buffer_comparison.reverb_here()
     assert capsys.readouterr().out == ""
     monkeypatch.setitem(sys.modules, "reverb", None)
     assert not buffer_comparison.reverb_here()
     assert capsys.readouterr().out == buffer_comparison.NO_REVERB + "\n"
-
-
-def cartpole_spec():
-    step_type = tf.TensorSpec([], tf.int32, "step_type")
-    number = tf.TensorSpec([], tf.float32)
-    observation, action = tf.TensorSpec([4], tf.float32), tf.TensorSpec([], tf.int64)
-    return trajectory.Trajectory(step_type, observation, action, (), step_type, number, number)
-
-
-@pytest.mark.parametrize("kind", buffer_comparison.KINDS)
-def test_measurements_are_plausible(kind, capfd):
-    measured = buffer_comparison.measure(kind, cartpole_spec(), seconds=0.1, capacity=2_000)
-    assert 10 < measured.inserts_per_second < 1e7
-    assert 10 < measured.samples_per_second < 1e8
-    assert 0 < measured.startup_seconds < 60
-    if kind.startswith("TF"):
-        assert measured.bytes_per_step == 4 + 16 + 8 + 4 + 4 + 4 + 8  # the last is the step's id
-    if kind == "PyUniform":
-        assert measured.bytes_per_step == 40
-    assert capfd.readouterr().err == ""
-
-
-def test_contents_figure_draws_every_slot_and_window():
-    counts = Counter({(5, 6): 100, (6, 7): 90, (7, 8): 110})
-    rows = np.array([[8, 5, 6, 7]])
-    figure = buffer_plots.contents([buffer_plots.Contents("ring", rows, 1, 4, counts)])
-    slots, bars = figure.axes
-    assert len(slots.patches) == 4 + 3
-    heights = [patch.get_height() for patch in bars.patches[:3]]
-    assert heights == [100, 90, 110]
-    colors = [patch.get_facecolor() for patch in bars.patches[:3]]
-    assert colors[0] == colors[1] != colors[2]  # 7→8 joins two episodes
-    assert {"5", "6", "7", "8", "next write"} <= {text.get_text() for text in slots.texts}
-    picture, words = figure._repr_png_()
-    assert len(picture) > 10_000
-    assert words["alt"] == "Figure. Ring. Shows times drawn."
-
-
-def test_speeds_figure_shows_the_numbers():
-    measured = {
-        "one": buffer_comparison.Measurement(17_000.0, 2.0e5, 48.0, 0.153),
-        "two": buffer_comparison.Measurement(900.0, 1.0e4, 0.0, 1.0),
-    }
-    figure = buffer_plots.speeds(measured)
-    dots = [axes.lines[0].get_xdata().tolist() for axes in figure.axes]
-    assert dots[:2] == [[17_000.0, 900.0], [2.0e5, 1.0e4]]
-    texts = [[text.get_text() for text in axes.texts] for axes in figure.axes]
-    assert texts == [["17 000", "900"], ["200 000", "10 000"], ["48", "0"], ["0.15", "1"]]

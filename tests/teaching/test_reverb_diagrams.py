@@ -1,13 +1,12 @@
-"""The models behind the pictures, read from real servers; and that the pictures show them."""
+"""Contents of real Reverb servers: inspected, laid out, and drawn as diagrams."""
 
 import numpy as np
 import pytest
 import reverb
 import tensorflow as tf
 
-from labkit.plotting import style
 from labkit.replay import rate_limiter, reverb_replay
-from labkit.teaching import replay_charts, reverb_diagrams, reverb_inspect
+from labkit.teaching import reverb_diagrams, reverb_inspect
 
 
 def table(name, max_size=100, signature=None):
@@ -34,10 +33,10 @@ def write_threes(client, steps):
                 writer.create_item("three", 1.0 + step, item)
 
 
-def test_contents_are_what_was_written(client):
+def test_contents_equal_what_was_written(client):
     write_threes(client, 5)
-    held = reverb_inspect.look(client)
-    items = held.tables["three"].items
+    contents = reverb_inspect.inspect_server(client)
+    items = contents.tables["three"].items
     assert [item.priority for item in items] == [3, 4, 5]
     assert [item.steps for item in items] == [
         ((0, 0), (0, 1), (0, 2)),
@@ -45,57 +44,59 @@ def test_contents_are_what_was_written(client):
         ((0, 2), (0, 3), (0, 4)),
     ]
     assert all(set(item.columns) == {"a", "b/c"} for item in items)
-    assert len(held.chunks) == 10
-    assert held.raw_bytes == 5 * (8 + 2)
-    assert sorted(held.references().values()) == sorted(2 * [1, 2, 3, 2, 1])
+    assert len(contents.chunks) == 10
+    assert contents.raw_bytes == 5 * (8 + 2)
+    picture = reverb_diagrams.picture(contents, "three")
+    assert [block.references for block in picture.blocks] == 2 * [1, 2, 3, 2, 1]
 
 
-def test_what_is_sampled_is_what_the_contents_say(client):
+def test_contents_agree_with_samples(client):
     write_threes(client, 6)
-    steps = {item.key: item.steps for item in reverb_inspect.look(client).tables["three"].items}
+    items = reverb_inspect.inspect_server(client).tables["three"].items
+    steps = {item.key: item.steps for item in items}
     for sample in rate_limiter.sample(client, "three", 10):
         assert [(0, step) for step in sample.data["a"]] == list(steps[sample.info.key])
         assert np.array_equal(sample.data["b"]["c"][:, 0], sample.data["a"])
 
 
-def test_looking_changes_nothing_and_counts_are_the_servers(client):
+def test_inspecting_changes_no_counter_of_the_server(client):
     write_threes(client, 4)
     rate_limiter.sample(client, "three", 5)
-    first, second = reverb_inspect.look(client), reverb_inspect.look(client)
+    first, second = reverb_inspect.inspect_server(client), reverb_inspect.inspect_server(client)
     assert first == second
-    seen, info = first.tables["three"], client.server_info()["three"]
-    assert seen.inserts == info.rate_limiter_info.insert_stats.completed == 2
-    assert seen.samples == info.rate_limiter_info.sample_stats.completed == 5
-    assert sum(item.times_sampled for item in seen.items) == 5
+    table, info = first.tables["three"], client.server_info()["three"]
+    assert table.inserts == info.rate_limiter_info.insert_stats.completed == 2
+    assert table.samples == info.rate_limiter_info.sample_stats.completed == 5
+    assert sum(item.times_sampled for item in table.items) == 5
 
 
-def test_removed_items_are_gone_and_counted(client):
+def test_removed_items_are_absent_and_counted(client):
     for value in range(5):
         client.insert(np.int64(value), {"free": 1.0 + value})
-    held = reverb_inspect.look(client).tables["free"]
-    assert [item.priority for item in held.items] == [4, 5]
-    assert (held.inserts, held.deletes) == (5, 3)
+    free = reverb_inspect.inspect_server(client).tables["free"]
+    assert [item.priority for item in free.items] == [4, 5]
+    assert (free.inserts, free.deletes) == (5, 3)
 
 
-def test_chunks_of_several_steps_are_one_block(client):
+def test_a_chunk_of_several_steps_is_one_block(client):
     with client.trajectory_writer(4) as writer:
         writer.configure((), num_keep_alive_refs=4, max_chunk_length=4)
         for step in range(4):
             writer.append(np.int64(step))
         writer.create_item("free", 1.0, writer.history[1:3])
-    picture = reverb_diagrams.picture(reverb_inspect.look(client), "free")
+    picture = reverb_diagrams.picture(reverb_inspect.inspect_server(client), "free")
     assert [(block.first, block.last) for block in picture.blocks] == [(0, 3)]
     assert picture.bars[0].runs == ((1, 2),)
 
 
-def test_episodes_stand_apart_and_gaps_break_a_bar(client):
+def test_a_gap_separates_episodes_and_splits_a_bar(client):
     with client.trajectory_writer(3) as writer:
         for length in (3, 2):
             for step in range(length):
                 writer.append(np.int64(step))
             writer.create_item("free", 1.0, writer.history[[0, -1]])
             writer.end_episode()
-    picture = reverb_diagrams.picture(reverb_inspect.look(client), "free", "a title")
+    picture = reverb_diagrams.picture(reverb_inspect.inspect_server(client), "free", "a title")
     assert picture.columns == ((0, 0), None, (0, 2), None, (1, 0), (1, 1))
     assert picture.title == "a title"
     assert [bar.runs for bar in picture.bars] == [((0, 0), (2, 2)), ((4, 5),)]
@@ -103,10 +104,10 @@ def test_episodes_stand_apart_and_gaps_break_a_bar(client):
     assert labels == ["0\nepisode 0", "2", "0\nepisode 1", "1"]
 
 
-def test_the_drawing_shows_the_model(client):
+def test_the_figure_shows_the_layout(client):
     write_threes(client, 5)
     rate_limiter.sample(client, "three", 7)
-    picture = reverb_diagrams.picture(reverb_inspect.look(client), "three")
+    picture = reverb_diagrams.picture(reverb_inspect.inspect_server(client), "three")
     figure = reverb_diagrams.draw(picture)
     axes = figure.axes[0]
     assert len(axes.patches) == len(picture.blocks) + len(picture.bars)
@@ -114,14 +115,14 @@ def test_the_drawing_shows_the_model(client):
     assert texts[-3:] == [f"sampled {bar.times_sampled}×" for bar in picture.bars]
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels[:3] == ["stored a", "stored b/c", "item 0, priority 3"]
-    assert len(figure.axes) == 2  # three priorities: a scale stands beside
+    assert len(figure.axes) == 2  # three priorities: the second axes are a colour bar
     assert figure.get_facecolor() == (1, 1, 1, 1)
-    assert style.png_of(figure).startswith(b"\x89PNG")
+    assert figure._repr_png_()[0].startswith(b"\x89PNG")
 
 
 def test_a_long_table_shows_its_newest_items(client):
     write_threes(client, 40)
-    picture = reverb_diagrams.picture(reverb_inspect.look(client), "three")
+    picture = reverb_diagrams.picture(reverb_inspect.inspect_server(client), "three")
     assert len(picture.bars) == reverb_diagrams.MOST_ITEMS
     assert picture.bars[-1].priority == 40
     assert picture.title == "three: 38 items, the newest 24 drawn"
@@ -129,36 +130,17 @@ def test_a_long_table_shows_its_newest_items(client):
 
 
 def test_an_empty_table_can_be_drawn(client):
-    assert reverb_diagrams.picture(reverb_inspect.look(client), "three").bars == ()
-    assert reverb_diagrams.show(client, "three")._repr_png_()
+    picture = reverb_diagrams.picture(reverb_inspect.inspect_server(client), "three")
+    assert picture.bars == ()
+    assert reverb_diagrams.draw(picture)._repr_png_()
 
 
-def test_a_snapshot_that_is_not_here_is_named():
+def test_a_missing_snapshot_is_named():
     with pytest.raises(FileNotFoundError, match="no Reverb snapshot"):
-        reverb_inspect.read("nowhere")
+        reverb_inspect.read_snapshot("nowhere")
 
 
-def test_columns_are_named_in_the_order_in_which_they_are_flattened():
+def test_columns_are_named_in_the_order_of_flattening():
     signature = {"b": [1, {"z": 2, "a": 3}], "a": (4,)}
     names = list(reverb_inspect._leaves(signature))
     assert names == ["a/0", "b/0", "b/1/a", "b/1/z"]  # as dm-tree flattens
-
-
-def test_the_balance_counts_what_is_done_when_it_is_done():
-    events = [("sample", 2.0, 3.0), ("insert", 0.0, 2.0), ("insert", 0.0, 1.0)]
-    assert replay_charts.balance(events, 3.0).tolist() == [[0, 0], [1, 3], [2, 6], [3, 5]]
-    beyond = [("insert", 0.0, 1.0)] * 9
-    assert replay_charts.balance(beyond, 3.0)[-1, 1] == 27, (
-        "nothing keeps it within a band but a limiter"
-    )
-
-
-def test_charts_show_their_data():
-    figure = replay_charts.frequencies(["a", "b"], [40, 60], {"formula": [50, 50]})
-    assert [bar.get_height() for bar in figure.axes[0].patches] == [40, 60]
-    figure = replay_charts.costs(["x", "y"], {"first": [1, 2], "second": [3, 4]})
-    assert [bar.get_width() for bar in figure.axes[1].patches] == [3, 4]
-    events = [("insert", 0.0, 0.5), ("sample", 0.5, 0.6)]
-    figure = replay_charts.limiter(events, 1.0, (0, 3), held_seconds=0.2)
-    held = [len(bars.get_paths()) for bars in figure.axes[1].collections]
-    assert held == [1, 0]
