@@ -27,7 +27,7 @@ grep -E '^(setuptools|wheel)==' requirements.lock >"$tmp/build-tools.txt"
     -c requirements.lock "$wheel[ray]"
 
 cd "$tmp"
-"$tmp/venv/bin/python" -I - "$checkout" <<'PYTHON'
+"$tmp/venv/bin/python" -I -W ignore::SyntaxWarning - "$checkout" <<'PYTHON'
 import importlib
 import pkgutil
 import sys
