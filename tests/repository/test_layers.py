@@ -72,6 +72,14 @@ def test_a_package_without_a_layer_breaks_the_contract(tmp_path):
     assert "- labkit.extras" in done.stdout
 
 
+def test_the_readme_of_labkit_lists_every_module_in_the_order_of_the_layers():
+    listed = re.findall(r"^\| `([\w/]*\w)` \|", (PACKAGE / "README.md").read_text(), re.M)
+    files = {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")}
+    modules = {str(file.with_suffix("")) for file in files if file.name != "__init__.py"}
+    assert sorted(listed) == sorted(modules)
+    assert list(dict.fromkeys(name.split("/")[0] for name in listed)) == LAYERS
+
+
 # --- modules named by a string, and names imported through the front door
 
 
