@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run sweep watch results doctor test browser faults check torture soak bench bench-scaling bench-collection ray-results lab tensorboard site badges lock clean
+.PHONY: help setup run sweep watch results doctor test browser faults wheel check torture soak bench bench-scaling bench-collection ray-results lab tensorboard site badges lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -42,13 +42,17 @@ test: setup ## run all tests, every notebook included
 browser: setup ## run every notebook in JupyterLab, driven in Chromium; screenshots in build/browser/
 	@SCREENSHOTS=build/browser $(PY) -m pytest -m browser tests/browser $(ARGS)
 
-faults: setup ## end the processes of a Ray run, one by one, and a second machine; see what is lost
-	@$(PY) -m pytest -m slow tests/distributed tests/notebooks $(ARGS)
+faults: setup ## stop each process of a Ray run, and a second machine; check what is lost and recovered
+	@$(PY) -m pytest -m slow tests/distributed tests/notebooks/test_notebook_04.py $(ARGS)
 
-check: setup ## format, lint, types, tests
+wheel: setup ## build a wheel, install it into an empty environment, import every module
+	@scripts/check_wheel.sh
+
+check: setup ## format, lint, types, import order, tests
 	@$(PY) -m ruff format --check --quiet .
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m mypy --no-error-summary
+	@.venv/bin/lint-imports --no-cache --no-logo
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 torture: setup ## kill a training 20 times and check that nothing is lost (three minutes)
