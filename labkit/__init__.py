@@ -6,7 +6,7 @@ run = labkit.train(config)                           # one process; results unde
 run.metrics()                                        # a pandas table
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from labkit import runtime
 from labkit.config import SACConfig
@@ -53,12 +53,14 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    import importlib
+if not TYPE_CHECKING:  # a type checker would accept any name
 
-    if name not in _LAZY:
-        raise AttributeError(f"module 'labkit' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    def __getattr__(name):
+        import importlib
+
+        if name not in _LAZY:
+            raise AttributeError(f"module 'labkit' has no attribute {name!r}")
+        return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -15,7 +15,7 @@ import click
 
 import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 from labkit.analysis import compare
-from labkit.cli import sweep
+from labkit.cli import sweep, watch
 from labkit.cli.sweep import plan
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
@@ -27,7 +27,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 import results_page  # noqa: E402
 import study  # noqa: E402
-import watch  # noqa: E402
 
 NOTEBOOK = ROOT / "notebooks" / "03_sac_minitaur.ipynb"
 RUNS = ROOT / "runs" / "results"

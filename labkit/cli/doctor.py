@@ -90,11 +90,11 @@ def reverb() -> Finding:
     import numpy as np
 
     from labkit.replay.reverb_replay import ReverbReplay
-    from labkit.replay.transitions import Layout
+    from labkit.replay.transitions import Layout, Transition
 
     table = ReverbReplay(Layout(1, 1), 10)
     try:
-        table.write([1], [2], 3, 1, [4])
+        table.write(Transition([1], [2], 3, 1, [4]))
         table.flush()
         if not np.array_equal(table.sample(1), [[1, 2, 3, 1, 4]]):
             return FAILS, "the sampled transition differs from the written one"

@@ -34,10 +34,12 @@ def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
         The exit status of `execute`.
 
     Raises:
-        ParameterError: see `check`, and `run_directory.locate`.
+        ParameterError: see `check`, and `run_directory.choose_directory`.
     """
     parameters, config = check(notebook, texts)
-    run_dir = run_directory.locate(texts.get("run_dir", ""), config, texts.get("resume", "auto"))
+    run_dir = run_directory.choose_directory(
+        texts.get("run_dir", ""), config, texts.get("resume", "auto")
+    )
     return execute(notebook, run_dir, {**parameters, "run_dir": str(run_dir)})
 
 

@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _closed(stream: IO[bytes], seconds: float) -> bool:
     """Whether the other end is closed; waits at most `seconds`."""
     readable, _, _ = select.select([stream], [], [], seconds)
-    return bool(readable) and not stream.read1(1)  # type: ignore[attr-defined]
+    return bool(readable) and not stream.read1(1)  # type: ignore[attr-defined]  # IO[bytes] lacks read1, BufferedReader has it
 
 
 def _tables(source: str | None) -> list[Any]:

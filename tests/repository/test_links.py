@@ -1,6 +1,5 @@
 """Links lead somewhere: in README and its like, in the notebooks, on the pages of `make site`."""
 
-import ast
 import json
 import re
 import sys
@@ -82,35 +81,6 @@ def test_the_robot_on_top_is_small_enough_to_be_shown():
     with Image.open(file) as gif:
         assert gif.n_frames > 50
         assert gif.info["duration"] * gif.n_frames == pytest.approx(10_000, rel=0.1)  # ms
-
-
-def module_rows() -> list[str]:
-    return re.findall(r"^\| (`.+?) \|", (ROOT / "labkit" / "README.md").read_text(), re.M)
-
-
-def test_the_module_map_is_complete():
-    listed = [name for row in module_rows() for name in re.findall(r"`(\w+)`", row)]
-    modules = {path.stem for path in (ROOT / "labkit").glob("*.py")} - {"__init__"}
-    assert sorted(listed) == sorted(modules)
-
-
-def imported(module: str) -> set[str]:
-    """The modules of labkit that one of them imports, anywhere in it."""
-    names = set()
-    for node in ast.walk(ast.parse((ROOT / "labkit" / f"{module}.py").read_text())):
-        match node:
-            case ast.ImportFrom(module="labkit", names=those):
-                names |= {one.name for one in those}
-            case ast.ImportFrom(module=str(path)) if path.startswith("labkit."):
-                names.add(path.split(".")[1])
-    return names
-
-
-def test_modules_import_only_from_above_their_place_in_the_map():
-    listed = [name for row in module_rows() for name in re.findall(r"`(\w+)`", row)]
-    for place, module in enumerate(listed):
-        assert not imported(module) & set(listed[place:]), module
-    assert imported("training") & set(listed)
 
 
 def test_how_to_cite_is_as_the_format_wants_it():

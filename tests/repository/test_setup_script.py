@@ -32,7 +32,7 @@ case "$1 $2" in
     "-m venv") {venv} ;;
     "-m pip") {pip} ;;
     "-m ensurepip") {ensurepip} ;;
-    "-m labkit.cli.run") exit 3 ;;
+    "-m labkit.cli.main") exit 3 ;;
 esac
 """
 MAKE_VENV = 'mkdir -p "$3/bin" && cp "$0" "$3/bin/python"'
@@ -290,7 +290,7 @@ def test_make_run_passes_arguments_on_and_fails_with_the_launcher(checkout):
     checkout.setup()
     result = checkout.run("make", "run", "ARGS=-p seed 3 -p layers '(256, 256)'")
     assert checkout.calls() == [
-        "-m labkit.cli.run notebooks/03_sac_minitaur.ipynb -p seed 3 -p layers (256, 256)"
+        "-m labkit.cli.main run notebooks/03_sac_minitaur.ipynb -p seed 3 -p layers (256, 256)"
     ]
     assert result.returncode != 0
     assert result.stdout == ""
