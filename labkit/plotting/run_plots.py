@@ -231,15 +231,8 @@ def iterations_per_second(metrics: pd.DataFrame) -> tuple[list[float], list[floa
 def published_curve(axes: Axes, color: str = ORANGE) -> None:
     """Draws `PUBLISHED_CURVE` over env steps."""
     steps, returns = np.array(PUBLISHED_CURVE).T
-    axes.plot(
-        steps + PUBLISHED_INITIAL_STEPS,
-        returns,
-        color=color,
-        linestyle="--",
-        marker="s",
-        markersize=4,
-        label=PUBLISHED_LABEL,
-    )
+    steps += PUBLISHED_INITIAL_STEPS
+    axes.plot(steps, returns, "s--", color=color, markersize=4, label=PUBLISHED_LABEL)
 
 
 def _draw_episodes(
