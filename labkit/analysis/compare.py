@@ -1,6 +1,6 @@
-"""Runs beside one another: which settings they are of, how each ended, how they rank.
+"""Compares several runs: the setting of each, its final score, and the ranking of the settings.
 
-Reads run directories only, anybody's; trains and draws nothing.
+Reads run directories only; nothing here trains or draws.
 """
 
 import itertools
@@ -21,13 +21,13 @@ from labkit.errors import ParameterError
 from labkit.parameters import invalid
 from labkit.training.run_directory import read_config, read_metrics
 
-# What tells runs of one setting apart, or does not change what is learned.
+# Fields that differ between runs of the same setting, or do not influence learning.
 NOT_A_SETTING = (
     *FREE_TO_CHANGE,
     *("seed", "num_iterations", "log_interval", "eval_interval", "interim_eval_episodes"),
     *("num_eval_episodes", "policy_save_interval"),
 )
-# What the TF-Agents tutorial has where labkit's defaults for its environment deviate.
+# The TF-Agents tutorial's values, where labkit has another default for its environment.
 TUTORIAL_ENVIRONMENT = "MinitaurBulletEnv-v0"
 TUTORIAL: dict[str, Any] = {
     "reward_scale_factor": 1,
@@ -38,66 +38,75 @@ TUTORIAL: dict[str, Any] = {
     "n_step": 1,
     "critic_layer_norm": False,
 }
-LONG = 20  # characters of a value
+MAX_VALUE_LENGTH = 20  # characters; a longer default value is named `default`
 
 
-def name_of(config: SACConfig) -> str:
-    """What a configuration asks for beyond its environment's defaults; else `defaults`.
+# --- names of settings
 
-    One that is nearer to the TF-Agents tutorial than to the defaults is named after it:
-    `tutorial`, or `tutorial, n_step 5`; `observation_scale default` where the value is a long one.
+
+def setting_name(config: SACConfig) -> str:
+    """The fields that differ from the environment's defaults, such as `gamma 0.98`.
+
+    A configuration without any is named `defaults`. One that differs less from the TF-Agents
+    tutorial is named after that: `tutorial`, or `tutorial, n_step 5`.
     """
-    usual = SACConfig.parse({"env_name": config.env_name})
-    words = _changes(config, usual, usual)
+    defaults = SACConfig.parse({"env_name": config.env_name})
+    words = _changes(config, defaults, defaults)
     if config.env_name == TUTORIAL_ENVIRONMENT:
-        tutorial = ["tutorial", *_changes(config, attrs.evolve(usual, **TUTORIAL), usual)]
-        words = min(words, tutorial, key=len)
+        tutorial = attrs.evolve(defaults, **TUTORIAL)
+        words = min(words, ["tutorial", *_changes(config, tutorial, defaults)], key=len)
     else:
         words.insert(0, config.env_name)
     return ", ".join(words) or "defaults"
 
 
-def _changes(config: SACConfig, base: SACConfig, usual: SACConfig) -> list[str]:
+def _changes(config: SACConfig, base: SACConfig, defaults: SACConfig) -> list[str]:
+    """`name value` for each field that differs from `base`; see `MAX_VALUE_LENGTH`."""
     words = []
     for name in (field.name for field in attrs.fields(SACConfig)):
         value = getattr(config, name)
         if name not in NOT_A_SETTING and value != getattr(base, name):
-            known = value == getattr(usual, name) and len(str(value)) > LONG
-            words.append(f"{name} {'default' if known else value}")
+            is_default = value == getattr(defaults, name)
+            brief = is_default and len(str(value)) > MAX_VALUE_LENGTH
+            words.append(f"{name} {'default' if brief else value}")
     return words
 
 
-def told_apart(names: list[str], width: int) -> list[str]:
-    """Names of at most `width` characters.
+def distinct_labels(names: Sequence[str], width: int) -> list[str]:
+    """Shortens the names of settings to at most `width` characters.
 
-    Where some would look alike, what those share is counted, and the rest named.
+    Where several become equal, each label has the number of changes that these names share, and
+    then the other changes: `4 shared, gamma 0.98`.
     """
-    labels = [shortened(name, width) for name in names]
-    told = list(labels)
+    labels = [shorten(name, width) for name in names]
+    distinct = list(labels)
     for number, label in enumerate(labels):
-        alike = [name for name, other in zip(names, labels, strict=True) if other == label]
-        if len(alike) > 1:
-            # `name value, name value`; a value may be a tuple, with commas of its own.
-            changes = {name: re.split(r", (?=[a-z_]+ )", name) for name in alike}
+        equal = [name for name, other in zip(names, labels, strict=True) if other == label]
+        if len(equal) > 1:
+            # `name value, name value`; a value may be a tuple, which contains commas too.
+            changes = {name: re.split(r", (?=[a-z_]+ )", name) for name in equal}
             shared = set.intersection(*map(set, changes.values()))
-            own = [change for change in changes[names[number]] if change not in shared]
-            told[number] = shortened(", ".join([f"{len(shared)} shared", *own]), width)
-    return told
+            others = [change for change in changes[names[number]] if change not in shared]
+            distinct[number] = shorten(", ".join([f"{len(shared)} shared", *others]), width)
+    return distinct
 
 
-def shortened(name: str, width: int) -> str:
+def shorten(name: str, width: int) -> str:
     """The name, or its first words and an ellipsis: at most `width` characters."""
     return textwrap.shorten(name, width, placeholder=" …")
 
 
+# --- runs on disk
+
+
 @attrs.frozen
-class Finding:
-    """One run as it lies on disk.
+class TrackedRun:
+    """One run, read from its directory.
 
     Attributes:
-        path: its directory.
+        path: the run directory.
         config: its configuration.
-        metrics: see `runs.read_metrics`.
+        metrics: its metrics, see `run_directory.read_metrics`.
     """
 
     path: Path
@@ -106,31 +115,36 @@ class Finding:
 
     @property
     def setting(self) -> str:
-        """What was asked for, such as `gamma 0.98`; see `settings.name_of`."""
-        return name_of(self.config)
+        """The name of its setting, such as `gamma 0.98`; see `setting_name`."""
+        return setting_name(self.config)
 
     @property
     def evaluations(self) -> pd.DataFrame:
         """The rows of `metrics` with an evaluation."""
         return self.metrics[self.metrics.eval_return.notna()]
 
-    def scored(self, budget: int) -> pd.Series | None:
-        """The evaluation after exactly `budget` gradient steps, else None."""
+    def evaluation_at(self, budget: int) -> pd.Series | None:
+        """The evaluation after exactly `budget` gradient steps, or None.
+
+        If there are several, it is the first of those with the most episodes.
+        """
         rows = self.evaluations[self.evaluations.gradient_step == budget]
         return None if rows.empty else rows.loc[rows.eval_returns.map(len).idxmax()]
 
 
-def find(folders: str | os.PathLike | Iterable[str | os.PathLike]) -> tuple[list[Finding], list]:
-    """Every run in some folders, however deep, and what could not be read.
+def find_runs(
+    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+) -> tuple[list[TrackedRun], list[str]]:
+    """Reads every run in some folders and their subfolders.
 
     Args:
-        folders: one or several; each is a run directory or holds some.
+        folders: one or several; each is a run directory or contains some.
 
     Returns:
-        The runs, by path; and for each that is damaged one line that says so.
+        The runs, sorted by path; and one line for each run that is damaged.
 
     Raises:
-        ParameterError: a folder is not there, or there is no run in any of them.
+        ParameterError: a folder does not exist, or no folder contains a readable run.
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
     paths: set[Path] = set()
@@ -138,42 +152,42 @@ def find(folders: str | os.PathLike | Iterable[str | os.PathLike]) -> tuple[list
         if not folder.is_dir():
             raise invalid("runs", str(folder), "an existing folder")
         paths.update(file.parent for file in folder.rglob("config.json"))
-    found, damaged = [], []
+    runs, damaged = [], []
     for path in sorted(paths):
         try:
-            found.append(Finding(path, read_config(path), read_metrics(path)))
+            runs.append(TrackedRun(path, read_config(path), read_metrics(path)))
         except ParameterError as error:
             damaged.append(str(error))
-    if not found:
+    if not runs:
         where = ", ".join(repr(str(folder)) for folder in listed)
         why = f" ({damaged[0]})" if damaged else ""
         raise ParameterError(f"`runs` must be a folder with at least one run, got {where}{why}")
-    return found, damaged
+    return runs, damaged
 
 
-def common_budget(found: Sequence[Finding]) -> int:
-    """The most gradient steps after which every run was evaluated.
+def common_budget(runs: Sequence[TrackedRun]) -> int:
+    """The largest number of gradient steps after which every run was evaluated.
 
     Raises:
-        ParameterError: there is no such number.
+        ParameterError: there is no such number above 0.
     """
-    shared = set.intersection(*(set(run.evaluations.gradient_step) for run in found))
+    shared = set.intersection(*(set(run.evaluations.gradient_step) for run in runs))
     if not shared - {0}:
         allowed = "a number of gradient steps: there is none after which all runs were evaluated"
         raise invalid("budget", None, allowed)
     return int(max(shared))
 
 
-def comparable(found: Sequence[Finding], budget: int) -> tuple[list[Finding], list[str]]:
-    """The runs whose score after `budget` gradient steps is of as many episodes as any of them.
+def comparable(runs: Sequence[TrackedRun], budget: int) -> tuple[list[TrackedRun], list[str]]:
+    """Selects the runs whose score after `budget` gradient steps has the most episodes.
 
-    A run that ended there was scored over more episodes than one that went on; the mean of fewer
-    scatters more, so the two are not compared.
+    A final evaluation has more episodes than one during training. The mean of fewer episodes
+    has a larger standard error, so the two are not compared.
 
     Returns:
-        Those runs; and for each that is left out one line that says why.
+        These runs; and one line with the reason for each run that is left out.
     """
-    rows = [(run, run.scored(budget)) for run in found]
+    rows = [(run, run.evaluation_at(budget)) for run in runs]
     most = max((len(row.eval_returns) for _, row in rows if row is not None), default=0)
     kept, left_out = [], []
     for run, row in rows:
@@ -187,17 +201,20 @@ def comparable(found: Sequence[Finding], budget: int) -> tuple[list[Finding], li
     return kept, left_out
 
 
-def scores(found: Sequence[Finding], budget: int) -> pd.DataFrame:
-    """How each run stood after `budget` gradient steps, the most episodes counting.
+# --- tables
+
+
+def scores(runs: Sequence[TrackedRun], budget: int) -> pd.DataFrame:
+    """The score of each run after `budget` gradient steps; see `TrackedRun.evaluation_at`.
 
     Returns:
-        One row a run that was evaluated then, with the columns setting, seed, path, return (mean
-        of its episodes), length (env steps), distance (metres), episodes, minutes (of wall time
-        until then).
+        One row per run that was evaluated then, with the columns setting, seed, return (mean of
+        the episodes), length (mean, env steps), distance (mean, metres), episodes (their number),
+        minutes (wall time until then), path.
     """
     rows = []
-    for run in found:
-        row = run.scored(budget)
+    for run in runs:
+        row = run.evaluation_at(budget)
         if row is not None:
             rows.append(
                 {
@@ -220,12 +237,15 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def rank(table: pd.DataFrame) -> pd.DataFrame:
-    """The settings of `scores`, best first.
+    """Ranks the settings by the interquartile mean (IQM) of their seeds' returns, best first.
+
+    Args:
+        table: see `scores`.
 
     Returns:
-        One row a setting, named by it: seeds, iqm (interquartile mean of the seeds' returns), low
-        and high (its 95 % bootstrap interval, NaN for fewer than five seeds), worst, best, and
-        `beats_next`: the share of pairs of seeds in which it is better than the next in rank.
+        One row per setting, indexed by its name, with the columns seeds (their number), iqm, low
+        and high (95 % bootstrap interval of the IQM, NaN for fewer than five seeds), worst, best,
+        beats_next (probability of improvement over the next setting; NaN for the last).
     """
     groups = {str(name): group["return"].to_numpy() for name, group in table.groupby("setting")}
     order = sorted(groups, key=lambda name: -statistics.interquartile_mean(groups[name]))
@@ -249,58 +269,61 @@ def rank(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, index=pd.Index(order, name="setting"))
 
 
-def seeds_to_tell_apart(table: pd.DataFrame) -> pd.DataFrame:
-    """For each pair of settings in `scores`: how many seeds of each would tell them apart.
+def seeds_needed_per_pair(table: pd.DataFrame) -> pd.DataFrame:
+    """How many seeds each pair of settings needs for a detectable difference in return.
 
-    Settings with one seed have no spread yet and are left out.
+    Settings with one seed have no standard deviation and are left out.
+
+    Args:
+        table: see `scores`.
 
     Returns:
-        One row a pair: better, worse, difference (of their means), spread (root mean square of
-        their standard deviations over seeds), p (of Welch's t-test, two-sided), seeds (the fewest
-        with power 0.8 at level 0.05; None for over 1000).
+        One row per pair, with the columns better, worse (names), difference (of the means), std
+        (root mean square of both standard deviations over seeds), p (of Welch's t-test,
+        two-sided), seeds (of each setting, for power 0.8 at significance 0.05; NA above 1000).
     """
     values = {name: group["return"] for name, group in table.groupby("setting")}
     groups = table.groupby("setting")["return"].agg(["mean", "std", "count"])
     groups = groups[groups["count"] > 1].sort_values("mean", ascending=False)
     rows = []
     for (better, a), (worse, b) in itertools.combinations(groups.iterrows(), 2):
-        difference, deviations = a["mean"] - b["mean"], (a["std"], b["std"])
+        difference, stds = a["mean"] - b["mean"], (a["std"], b["std"])
         rows.append(
             {
                 "better": better,
                 "worse": worse,
                 "difference": difference,
-                "spread": float(np.hypot(*deviations) / np.sqrt(2)),
+                "std": float(np.hypot(*stds) / np.sqrt(2)),
                 "p": statistics.welch(values[better], values[worse]),
-                "seeds": statistics.seeds_needed(difference, deviations),
+                "seeds": statistics.seeds_needed(difference, stds),
             }
         )
-    columns = ["better", "worse", "difference", "spread", "p", "seeds"]
+    columns = ["better", "worse", "difference", "std", "p", "seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seeds": "Int64"})
 
 
-def curve(runs: Sequence[Finding], budget: int) -> pd.DataFrame:
-    """Evaluation returns of runs of one setting, as far as `budget` gradient steps.
+def curve(runs: Sequence[TrackedRun], budget: int) -> pd.DataFrame:
+    """Evaluation returns of the runs of one setting, up to `budget` gradient steps.
 
     Returns:
-        One row for each env step at which all were evaluated, named by it; one column a run, named
-        by its path. Runs that did not reach the budget are left out.
+        One row per env step at which all runs were evaluated (the index); one column per run,
+        named by its path. Runs without an evaluation at the budget are left out.
     """
     columns = {}
     for run in runs:
-        if run.scored(budget) is not None:
+        if run.evaluation_at(budget) is not None:
             rows = run.evaluations[run.evaluations.gradient_step <= budget]
             columns[str(run.path)] = rows.groupby("env_step").eval_return.last()
     return pd.DataFrame(columns).dropna()
 
 
-def steps_to_reach(run: Finding, level: float, budget: int | None = None) -> int | None:
-    """Env steps after which an evaluation first had a mean return of `level`; None: never.
+def steps_to_reach(run: TrackedRun, level: float, budget: int | None = None) -> int | None:
+    """Env steps until an evaluation first has a mean return of at least `level`, or None.
 
     Args:
         run: the run.
         level: a return.
-        budget: evaluations after more gradient steps than these do not count; None: all do.
+        budget: gradient steps; later evaluations are ignored. None uses all of them.
     """
     rows = run.evaluations
     within = rows.gradient_step <= (rows.gradient_step.max() if budget is None else budget)

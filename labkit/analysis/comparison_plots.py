@@ -1,4 +1,4 @@
-"""Figures of several runs: curves with intervals, settings in rank, power over seeds."""
+"""Figures of several runs: curves with intervals, the ranking of settings, power over seeds."""
 
 import textwrap
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from labkit.analysis import compare, statistics
 from labkit.plotting import run_plots, style
 
-# Grey is what is published, and the settings that are too many to tell apart by their colours.
+# Grey is for published results, and for settings beyond the sixth.
 COLORS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, "#E69F00", "#56B4E9")
-WIDEST = 60  # characters of a setting's name in a legend
-# Scores of other methods on MinitaurBulletEnv-v0: (return, what it is, short source).
+MAX_LABEL_LENGTH = 60  # characters of a setting's name in a legend
+# Scores of other methods on MinitaurBulletEnv-v0: (return, method and source).
 PUBLISHED_SCORES = (
     (11.33, "PPO2 after 2 000 000 env steps (rl-baselines-zoo)"),
     (13.96, "evolution strategies, best (estool)"),
@@ -23,41 +23,41 @@ PUBLISHED_SCORES = (
 
 
 def curves(
-    found: Sequence[compare.Finding],
+    runs: Sequence[compare.TrackedRun],
     budget: int,
     *,
     published: bool = False,
     title: str | None = None,
 ) -> Figure:
-    """Returns over env steps, a line a setting: its interquartile mean, each seed faint behind it.
+    """Draws returns over env steps: the interquartile mean of each setting, and each seed faintly.
 
     Args:
-        found: the runs; those that were not evaluated after `budget` gradient steps are left out.
+        runs: those that were not evaluated after `budget` gradient steps are left out.
         budget: gradient steps.
-        published: draw what is published for the Minitaur beside them.
-        title: stands above.
+        published: also draw published results for the Minitaur.
+        title: of the figure.
 
     Returns:
-        The figure; a 95 % bootstrap interval is shaded where there are five seeds or more. The
-        six settings with the highest end have a colour, further ones are grey.
+        The figure. With five seeds or more, the 95 % bootstrap interval is shaded. The six
+        settings with the best final scores have a colour, further ones are grey.
 
     Raises:
         ValueError: no run reached the budget.
     """
-    settings = _by_setting(found, budget)
+    settings = _by_setting(runs, budget)
     with mpl.rc_context(style.STYLE):
         figure = style.NotebookFigure(figsize=(8, 4.6), layout="constrained")
         axes = figure.subplots()
         axes.axhline(0, color=style.GREY, linewidth=1)
         if published:
             _published(axes)
-        for number, (name, runs) in enumerate(settings.items()):
-            table = compare.curve(runs, budget)
+        for number, (name, members) in enumerate(settings.items()):
+            table = compare.curve(members, budget)
             if number < len(COLORS):
                 _curve(axes, table, name, COLORS[number])
             else:
-                _others(axes, table, len(settings) - number)
-        style.label_axes(axes, "env steps", "return of an episode (sum of rewards)", title)
+                _grey_curve(axes, table, last=number == len(settings) - 1)
+        style.label_axes(axes, "env steps", run_plots.RETURN, title)
         rows = len(axes.get_legend_handles_labels()[1])
         figure.set_figheight(3.8 + 0.2 * rows)
         figure.legend(loc="outside lower left")
@@ -65,11 +65,11 @@ def curves(
 
 
 def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
-    """Each seed's final return as a dot, a row a setting, the best on top.
+    """Draws each seed's final return as a dot, one row per setting, the best at the top.
 
     Args:
         table: see `compare.scores`.
-        title: stands above.
+        title: of the figure.
 
     Raises:
         ValueError: the table is empty.
@@ -79,8 +79,8 @@ def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
     order = compare.rank(table)
     with mpl.rc_context(style.STYLE):
         names = [
-            textwrap.fill(name, WIDEST // 2)
-            for name in compare.told_apart(list(order.index), WIDEST)
+            textwrap.fill(name, MAX_LABEL_LENGTH // 2)
+            for name in compare.distinct_labels(list(order.index), MAX_LABEL_LENGTH)
         ]
         most = max(len(name.splitlines()) for name in names)
         height = 1.2 + (0.25 + 0.17 * most) * len(names)
@@ -95,7 +95,7 @@ def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
                 color=style.BLUE,
                 alpha=0.35,
                 linewidth=7,
-                solid_capstyle="butt",  # the bar ends where the interval does
+                solid_capstyle="butt",  # the bar ends exactly at the interval's ends
             )
             axes.plot(values, [row] * len(values), "o", color=style.BLUE, alpha=0.7, mew=0)
             axes.plot(score.iqm, row, "|", color="black", markersize=16, mew=2)
@@ -108,37 +108,39 @@ def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
     return figure
 
 
-def power_over_seeds(spread: float, differences: Sequence[float], most: int = 20) -> Figure:
-    """How likely a study finds a difference between two settings, over the seeds of each.
+def power_over_seeds(std: float, differences: Sequence[float], max_seeds: int = 20) -> Figure:
+    """Draws the power of a study of two settings over the number of seeds of each.
 
     Args:
-        spread: standard deviation of the final return over seeds, of either setting.
-        differences: of the true means, a line each.
-        most: seeds, the right end.
+        std: standard deviation of the final return over seeds, the same for both settings.
+        differences: of the true means, one line each.
+        max_seeds: the right end of the x axis.
     """
-    counts = np.arange(2, most + 1)
+    counts = np.arange(2, max_seeds + 1)
     with mpl.rc_context(style.STYLE):
         figure = style.NotebookFigure(figsize=(8, 3.6), layout="constrained")
         axes = figure.subplots()
         axes.axhline(0.8, color=style.GREY, linewidth=1, linestyle="--", label="power 0.8")
         for color, difference in zip(COLORS, differences, strict=False):
-            found = [statistics.power(difference, (spread, spread), n, 0.05) for n in counts]
-            label = f"{difference:.3g} ({difference / spread:.2g} σ)"
-            axes.plot(counts, found, "o-", markersize=4, color=color, label=label)
+            powers = [statistics.power(difference, (std, std), n, 0.05) for n in counts]
+            label = f"{difference:.3g} ({difference / std:.2g} σ)"
+            axes.plot(counts, powers, "o-", markersize=4, color=color, label=label)
         axes.set_ylim(0, 1.03)
-        style.label_axes(axes, "seeds of each setting", "probability to find it")
+        style.label_axes(axes, "seeds of each setting", "power (probability of detection)")
         figure.legend(title="true difference in return", loc="outside right center")
     return figure
 
 
-def _by_setting(found: Sequence[compare.Finding], budget: int) -> dict[str, list[compare.Finding]]:
-    """The runs that reached the budget, by setting, the setting with the highest end first."""
-    table = compare.scores(found, budget)
+def _by_setting(
+    runs: Sequence[compare.TrackedRun], budget: int
+) -> dict[str, list[compare.TrackedRun]]:
+    """The runs with an evaluation at the budget, by setting, the best setting first."""
+    table = compare.scores(runs, budget)
     if table.empty:
         raise ValueError(f"no run was evaluated after {budget} gradient steps: nothing to draw")
-    paths = {run.path: run for run in found}
+    by_path = {run.path: run for run in runs}
     return {
-        str(name): [paths[path] for path in table.path[table.setting == name]]
+        str(name): [by_path[path] for path in table.path[table.setting == name]]
         for name in compare.rank(table).index
     }
 
@@ -150,21 +152,21 @@ def _curve(axes: Axes, table: pd.DataFrame, name: str, color: str) -> None:
     if all(bounds):
         low, high = zip(*[bound for bound in bounds if bound], strict=True)
         axes.fill_between(table.index, low, high, color=color, alpha=0.18, linewidth=0)
-    label = compare.shortened(name, WIDEST)
+    label = compare.shorten(name, MAX_LABEL_LENGTH)
     if rows.shape[1] > 1:
-        # Of fewer than four the interquartile mean leaves none out.
+        # Of fewer than four seeds the interquartile mean is the mean.
         label += f": {'interquartile ' * (rows.shape[1] > 3)}mean of {rows.shape[1]} seeds"
         label += ", 95 % interval" if all(bounds) else ""
-    axes.plot(table.index, _middle(rows), color=color, label=label)
+    axes.plot(table.index, _iqm(rows), color=color, label=label)
 
 
-def _others(axes: Axes, table: pd.DataFrame, left: int) -> None:
-    """One more setting without a colour; the last of them, with one left, stands for all."""
-    label = "further settings: interquartile means" if left == 1 else None
-    axes.plot(table.index, _middle(table.to_numpy()), color=style.GREY, linewidth=1, label=label)
+def _grey_curve(axes: Axes, table: pd.DataFrame, last: bool) -> None:
+    """A setting without its own colour; the last of them adds one legend entry for all."""
+    label = "further settings: interquartile means" if last else None
+    axes.plot(table.index, _iqm(table.to_numpy()), color=style.GREY, linewidth=1, label=label)
 
 
-def _middle(rows: np.ndarray) -> list[float]:
+def _iqm(rows: np.ndarray) -> list[float]:
     """The interquartile mean of each row `[evaluations, seeds]`."""
     return [statistics.interquartile_mean(row) for row in rows]
 

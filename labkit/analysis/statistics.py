@@ -1,6 +1,6 @@
-"""Numbers over seeds: the middle, how sure it is, and how many seeds would tell two apart.
+"""Statistics over seeds: interquartile mean, its interval, and tests of the difference of two.
 
-Pure functions of arrays; each can be computed by hand.
+Pure functions of arrays; each result can be checked by hand.
 """
 
 from collections.abc import Sequence
@@ -8,17 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-FEWEST_FOR_AN_INTERVAL = 5  # below this the points themselves say more than any interval
+MIN_SEEDS_FOR_INTERVAL = 5  # with fewer, show the values themselves
 RESAMPLES = 10_000
 
 
 def interquartile_mean(values: Sequence[float]) -> float:
-    """Mean without the lowest and the highest quarter, each rounded down to whole values.
+    """Mean without the lowest and the highest quarter of the values (IQM).
 
-    Of five seeds the lowest and the highest are left out; of fewer than four none is.
+    The size of a quarter is rounded down: of five values the lowest and the highest are left out,
+    of fewer than four none is.
 
     Args:
-        values: `[n]` floats, one for each seed.
+        values: `[n]` floats, one per seed.
 
     Source: Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical
     Precipice" (2021), section 4.3.
@@ -32,16 +33,16 @@ def bootstrap_interval(
     """Percentile bootstrap interval of the interquartile mean over seeds.
 
     Args:
-        values: `[n]` floats, one for each seed.
-        confidence: share of resamples whose interquartile mean lies inside.
+        values: `[n]` floats, one per seed.
+        confidence: share of the resamples whose interquartile mean is inside.
 
     Returns:
-        Its low and high end, the same for the same values; None for fewer than
-        `FEWEST_FOR_AN_INTERVAL` seeds.
+        The low and the high end, deterministic; None for fewer than `MIN_SEEDS_FOR_INTERVAL`
+        seeds.
 
     Source: the same paper, section 4.1.
     """
-    if len(values) < FEWEST_FOR_AN_INTERVAL:
+    if len(values) < MIN_SEEDS_FOR_INTERVAL:
         return None
     interval = stats.bootstrap(
         (np.asarray(values, float),),
@@ -56,45 +57,47 @@ def bootstrap_interval(
 
 
 def probability_of_improvement(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """How often a seed of `ours` beats a seed of `theirs`, a tie counting half: 0 to 1.
+    """Share of pairs of seeds in which `ours` is higher than `theirs`, 0 to 1; a tie counts half.
 
     Args:
-        ours: `[n]` floats, one for each seed.
+        ours: `[n]` floats, one per seed.
         theirs: `[m]` floats.
 
-    Source: the same paper, section 4.3; n·m times it is the Mann-Whitney U statistic.
+    Source: the same paper, section 4.3. Multiplied by n·m it is the Mann-Whitney U statistic.
     """
     difference = np.subtract.outer(np.asarray(ours, float), np.asarray(theirs, float))
     return float(np.mean((difference > 0) + 0.5 * (difference == 0)))
 
 
 def welch(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The p-value of Welch's t-test, two-sided: how often equal settings differ by so much.
+    """The p-value of Welch's two-sided t-test.
+
+    It is the probability of a difference at least as large between settings with equal means.
 
     Args:
-        ours: `[n]` floats, one for each seed, two or more.
-        theirs: `[m]` floats, two or more.
+        ours: `[n]` floats, one per seed, at least two.
+        theirs: `[m]` floats, at least two.
     """
     if not np.std(ours) and not np.std(theirs):
         return float(np.mean(ours) == np.mean(theirs))
     return float(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
 
 
-def power(difference: float, deviations: tuple[float, float], seeds: int, level: float) -> float:
-    """How likely Welch's t-test, two-sided at `level`, finds a true difference of two means.
+def power(difference: float, stds: tuple[float, float], seeds: int, significance: float) -> float:
+    """The probability that Welch's two-sided t-test detects a true difference of two means.
 
     Args:
         difference: of the means.
-        deviations: standard deviation over seeds of either setting; not both 0.
-        seeds: of each setting, 2 or more.
-        level: of significance, such as 0.05.
+        stds: standard deviation over seeds of each setting; not both 0.
+        seeds: of each setting, at least 2.
+        significance: level of the test, such as 0.05.
 
     Returns:
         A probability, 0 to 1.
     """
-    a, b = (deviation**2 / seeds for deviation in deviations)
+    a, b = (std**2 / seeds for std in stds)
     freedom = (a + b) ** 2 / ((a**2 + b**2) / (seeds - 1))
-    critical = stats.t.ppf(1 - level / 2, freedom)
+    critical = stats.t.ppf(1 - significance / 2, freedom)
     shift = abs(difference) / np.sqrt(a + b)
     inside = stats.nct.cdf(critical, freedom, shift) - stats.nct.cdf(-critical, freedom, shift)
     return float(1 - inside)
@@ -102,24 +105,25 @@ def power(difference: float, deviations: tuple[float, float], seeds: int, level:
 
 def seeds_needed(
     difference: float,
-    deviations: tuple[float, float],
-    wanted: float = 0.8,
-    level: float = 0.05,
-    most: int = 1000,
+    stds: tuple[float, float],
+    target_power: float = 0.8,
+    significance: float = 0.05,
+    max_seeds: int = 1000,
 ) -> int | None:
-    """The fewest seeds of each setting that find a true difference with power `wanted`.
+    """The smallest number of seeds of each setting that gives the test this power.
 
     Args:
-        difference: of the means.
-        deviations: standard deviation over seeds of either setting.
-        wanted: the power, such as 0.8: found in four of five repetitions of the study.
-        level: of significance, two-sided.
-        most: where the search ends.
+        difference: true difference of the means.
+        stds: standard deviation over seeds of each setting.
+        target_power: such as 0.8: the difference is detected in four of five studies.
+        significance: level of Welch's two-sided t-test.
+        max_seeds: where the search ends.
 
     Returns:
-        2 or more; None where `most` seeds would not do.
+        At least 2; None if `max_seeds` seeds do not suffice.
     """
-    if not any(deviations):
+    if not any(stds):
         return 2 if difference else None
-    counts = range(2, most + 1)
-    return next((n for n in counts if power(difference, deviations, n, level) >= wanted), None)
+    counts = range(2, max_seeds + 1)
+    enough = (n for n in counts if power(difference, stds, n, significance) >= target_power)
+    return next(enough, None)

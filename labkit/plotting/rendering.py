@@ -1,19 +1,27 @@
-"""A picture of an environment's present state, drawn on the CPU, without a display.
+"""Draws the current state of an environment, on the CPU and without a display.
 
-A camera of this module's follows PyBullet's robots; other Gym environments draw themselves.
+For PyBullet's robots this module has a camera that follows the robot; other Gym environments
+render themselves.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageFilter, ImageOps
 
 from labkit.environments.seeding import raw_env
 
-SKY = np.array([226, 236, 247], np.float32)  # RGB, also of the haze that hides the horizon's moiré
+if TYPE_CHECKING:
+    from pybullet_utils.bullet_client import BulletClient
+    from tf_agents.environments.py_environment import PyEnvironment
+
+Size = tuple[int, int]  # (width, height) in pixels
+SKY = np.array(
+    [226, 236, 247], np.float32
+)  # RGB, also of the haze that hides moiré patterns at the horizon
 LIGHT = np.array([1, -2, 4]) / np.sqrt(21)  # unit vector towards the sun, world axes
-LIGHTING = {  # PyBullet keeps the values it was given last, so each call names them all
+LIGHTING = {  # PyBullet remembers the last values, so each call passes all of them
     "lightDirection": LIGHT.tolist(),
     "lightColor": [1, 1, 1],
     "lightDistance": 10,
@@ -23,34 +31,34 @@ LIGHTING = {  # PyBullet keeps the values it was given last, so each call names 
 }
 
 
-def frame(env: Any, width: int = 480, height: int = 360) -> np.ndarray:
-    """Draws the environment's present state.
+def frame(env: "PyEnvironment", width: int = 480, height: int = 360) -> np.ndarray:
+    """Draws the environment's current state.
 
     Args:
-        env: a TF-Agents `PyEnvironment` around a Gym environment; it must have been reset.
+        env: a TF-Agents environment around a Gym environment; it must have been reset.
         width: pixels.
         height: pixels.
 
     Returns:
-        uint8 [height, width, 3], RGB.
+        uint8 `[height, width, 3]`, RGB.
 
     Raises:
-        ValueError: the environment was not reset, or draws nothing.
+        ValueError: the environment was not reset, or cannot render.
     """
     raw = raw_env(env)
     if hasattr(raw, "_pybullet_client") and hasattr(raw, "minitaur"):
         x, y, _ = raw.minitaur.GetBasePosition()
-        # The camera keeps its height: what bounces in the picture is the robot, not the ground.
-        return _robot_frame(raw._pybullet_client, (x, y, 0.17), 1.15, width, height)
+        # The camera keeps its height, so that the robot bounces in the picture and not the ground.
+        return _robot_frame(raw._pybullet_client, (x, y, 0.17), 1.15, (width, height))
     not_reset = ValueError("nothing to draw: call env.reset() first")
     if hasattr(raw, "robot") and hasattr(raw, "physicsClientId"):  # pybullet_envs' MJCF robots
         if raw.physicsClientId < 0:
             raise not_reset
         x, y, z = getattr(raw.robot, "body_xyz", (0.0, 0.0, 0.3))
-        return _robot_frame(raw._p, (float(x), float(y), float(z)), 3.4, width, height)
+        return _robot_frame(raw._p, (float(x), float(y), float(z)), 3.4, (width, height))
     try:
         picture = raw.render(mode="rgb_array")
-    except AttributeError as error:  # Gym's own draw what reset makes
+    except AttributeError as error:  # Gym's own environments render objects that reset creates
         raise not_reset from error
     if picture is None or np.ndim(picture) != 3:
         raise not_reset
@@ -58,7 +66,7 @@ def frame(env: Any, width: int = 480, height: int = 360) -> np.ndarray:
 
 
 def _fit(picture: np.ndarray, width: int, height: int) -> np.ndarray:
-    """Scales to [height, width, 3] undistorted and uncut; the edges are repeated to fill it."""
+    """Scales to `[height, width, 3]` without distortion or cropping; repeats the edges to fill."""
     small = np.asarray(ImageOps.contain(Image.fromarray(picture), (width, height)))
     rows, columns = height - small.shape[0], width - small.shape[1]
     around = ((rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2), (0, 0))
@@ -66,72 +74,71 @@ def _fit(picture: np.ndarray, width: int, height: int) -> np.ndarray:
 
 
 def _robot_frame(
-    client: Any, target: tuple[float, float, float], distance: float, width: int, height: int
+    client: "BulletClient", target: tuple[float, float, float], distance: float, size: Size
 ) -> np.ndarray:
-    """A PyBullet scene, seen from the robot's right and a little above; uint8 [height, width, 3].
+    """A PyBullet scene, seen from the robot's right and above; uint8 `[height, width, 3]`.
 
-    Distances in metres. The software renderer's own shadows are wrong (they stay near the origin)
-    and slow (25 ms), so `_shadow` draws them: without, a lifted foot looks like one that stands.
+    Distances are in metres. The software renderer's shadows are wrong (they stay near the origin)
+    and slow (25 ms), so `_shadow` draws them. Without a shadow, a lifted foot seems to stand.
     """
     near, far = 0.1 * distance, 11 * distance
     view = client.computeViewMatrixFromYawPitchRoll(target, distance, 25, -18, 0, 2)
-    projection = client.computeProjectionMatrixFOV(38, width / height, near, far)
-    rgb, depth, bodies = _shoot(client, view, projection, width, height)
+    projection = client.computeProjectionMatrixFOV(38, size[0] / size[1], near, far)
+    rgb, depth, bodies = _render(client, view, projection, size)
     picture = rgb.astype(np.float32)
     x, y, _ = target
-    # Which body is the ground? The one that a ray beside the robot hits; -1 is none.
+    # The ground is the body that a vertical ray far from the robot hits; -1 means none.
     ground = client.rayTest([x, y + 40, 1], [x, y + 40, -1])[0][0]
     if ground >= 0:
-        to_pixel = _ground_to_pixel(view, projection, width, height)
-        shadow = _shadow(client, x, y, distance, ground, to_pixel, (width, height))
+        to_pixel = _ground_to_pixel(view, projection, size)
+        shadow = _shadow(client, x, y, distance, ground, to_pixel, size)
         picture *= 1 - 0.45 * (shadow * (bodies == ground))[..., None]
     metres = far * near / (far - (far - near) * depth)
     haze = np.clip((metres / distance - 2) / 8, 0, 1)[..., None]
     return (picture + (SKY - picture) * haze).astype(np.uint8)
 
 
-def _shoot(
-    client: Any, view: Sequence[float], projection: Sequence[float], width: int, height: int
+def _render(
+    client: "BulletClient", view: Sequence[float], projection: Sequence[float], size: Size
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The CPU renderer's RGB [h, w, 3], depth buffer [h, w] in 0..1, body ids [h, w] (-1 none)."""
+    """Renders RGB `[h, w, 3]`, depth `[h, w]` from 0 to 1 and body ids `[h, w]` (-1: none)."""
     _, _, rgba, depth, bodies = client.getCameraImage(
-        width, height, view, projection, shadow=0, renderer=client.ER_TINY_RENDERER, **LIGHTING
+        *size, view, projection, shadow=0, renderer=client.ER_TINY_RENDERER, **LIGHTING
     )
-    shape = (height, width)  # PyBullet built without NumPy gives flat tuples
+    shape = size[::-1]  # PyBullet built without NumPy returns flat tuples
     rgb = np.reshape(np.asarray(rgba, np.uint8), (*shape, 4))[..., :3]
     return rgb, np.reshape(depth, shape), np.reshape(bodies, shape)
 
 
-def _ground_to_pixel(
-    view: Sequence[float], projection: Sequence[float], width: int, height: int
-) -> np.ndarray:
-    """The homography [3, 3] from ground points (x, y, 1), z = 0 m, to homogeneous pixels."""
-    # OpenGL's matrices come column by column.
+def _ground_to_pixel(view: Sequence[float], projection: Sequence[float], size: Size) -> np.ndarray:
+    """The homography `[3, 3]` from ground points (x, y, 1), z = 0 m, to homogeneous pixels."""
+    width, height = size
+    # OpenGL stores matrices in column-major order.
     camera = np.reshape(projection, (4, 4)).T @ np.reshape(view, (4, 4)).T
     to_pixels = np.array([[width / 2, 0, width / 2], [0, -height / 2, height / 2], [0, 0, 1]])
     return to_pixels @ camera[np.ix_([0, 1, 3], [0, 1, 3])]
 
 
 def _shadow(
-    client: Any,
+    client: "BulletClient",
     x: float,
     y: float,
     distance: float,
     ground: int,
     to_pixel: np.ndarray,
-    size: tuple[int, int],
+    size: Size,
 ) -> np.ndarray:
-    """The robot's silhouette seen from the sun, laid on the ground; float32 [h, w] in 0..1."""
-    n = 128  # pixels of the silhouette: 10 ms in all
+    """The robot's silhouette, projected from the sun to the ground; float32 `[h, w]`, 0 to 1."""
+    n = 128  # pixels of the silhouette's sides; drawing takes 10 ms
     eye = np.array([x, y, 0]) + 5 * distance * LIGHT
     view = client.computeViewMatrix(eye.tolist(), [x, y, 0], [0, 0, 1])
     projection = client.computeProjectionMatrixFOV(11, 1, distance, 10 * distance)
-    _, _, bodies = _shoot(client, view, projection, n, n)
+    _, _, bodies = _render(client, view, projection, (n, n))
     dark = np.where((bodies >= 0) & (bodies != ground), 255, 0).astype(np.uint8)
     silhouette = Image.fromarray(dark).filter(ImageFilter.GaussianBlur(0.8))
-    pixel_to_sun = _ground_to_pixel(view, projection, n, n) @ np.linalg.inv(to_pixel)
+    pixel_to_sun = _ground_to_pixel(view, projection, (n, n)) @ np.linalg.inv(to_pixel)
     numbers = (pixel_to_sun / pixel_to_sun[2, 2]).ravel()[:8].tolist()
-    laid = silhouette.transform(
+    shadow = silhouette.transform(
         size, Image.Transform.PERSPECTIVE, numbers, Image.Resampling.BILINEAR
     )
-    return np.asarray(laid, np.float32) / 255
+    return np.asarray(shadow, np.float32) / 255

@@ -1,10 +1,12 @@
-"""Figures of a run, drawn from its metrics; nothing here trains or touches pyplot's global state.
+"""Figures of one run, drawn from its metrics.
 
-Each function returns a figure that a notebook displays, once, as the last value of its cell.
+Each function returns a figure, which a notebook displays as the last value of its cell. Nothing
+here trains or uses pyplot's global state. The live figure of a training (`training_figure`) and
+the final figures draw their panels with the same functions.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import ParamSpec
 
 import matplotlib as mpl
 import numpy as np
@@ -24,9 +26,9 @@ from labkit.plotting.style import (
     label_axes,
 )
 
-# Evaluation returns of the TF-Agents tutorial "SAC minitaur with the Actor-Learner API", as
-# printed in its published output (run of 2023-12-22): after 0, 10 000, …, 100 000 gradient steps,
-# each the mean of 20 episodes with *sampled* actions; replay of 10 000, rewards as they come.
+# Evaluation returns of the TF-Agents tutorial "SAC minitaur with the Actor-Learner API", as printed
+# in its published output (run of 2023-12-22): (gradient steps, mean return of 20 episodes with
+# *sampled* actions). Its replay buffer held 10 000 transitions; its rewards were not scaled.
 PUBLISHED_CURVE = (
     (0, -0.796275),
     (10_000, -0.739843),
@@ -40,18 +42,29 @@ PUBLISHED_CURVE = (
     (90_000, -0.896713),
     (100_000, -0.280301),
 )
-PUBLISHED_INITIAL_STEPS = 10_000  # env steps by the random policy before the first gradient step
+PUBLISHED_INITIAL_STEPS = 10_000  # env steps of warm-up, before the first gradient step
 PUBLISHED_LABEL = "TF-Agents tutorial, sampled actions, replay 10 000"
+
+RETURN = "return of an episode (sum of rewards)"
+LOGGED = {  # column of the metrics: (label with its unit, colour)
+    "critic_loss": ("critic loss (scaled return²)", BLUE),
+    "actor_loss": ("actor loss (scaled return)", ORANGE),
+    "alpha_loss": ("α loss (nats)", GREEN),
+    "alpha": ("α (scaled return per nat)", PURPLE),
+}
+Parameters = ParamSpec("Parameters")
 
 
 class NothingToDraw(ValueError):
-    """A run holds nothing of what a figure shows: not yet, or because it was stopped early."""
+    """The metrics hold no value that the figure shows, for example because the run was stopped."""
 
 
-def if_any(draw: Callable[..., Figure], *args: Any, **options: Any) -> Figure | None:
-    """The figure `draw(*args, **options)`, or one printed line where there is nothing to draw yet.
+def if_any(
+    draw: Callable[Parameters, Figure], *args: Parameters.args, **options: Parameters.kwargs
+) -> Figure | None:
+    """Returns `draw(*args, **options)`; prints one line instead when there is nothing to draw.
 
-    A notebook whose training was stopped early goes on to its end with it.
+    With it, a notebook whose training was stopped early still runs to its end.
     """
     try:
         return draw(*args, **options)
@@ -63,67 +76,58 @@ def if_any(draw: Callable[..., Figure], *args: Any, **options: Any) -> Figure | 
 def learning_curve(
     metrics: pd.DataFrame, *, title: str | None = None, published: bool = True
 ) -> Figure:
-    """Evaluation returns over env steps: the mean as a line, each episode as a faint dot.
+    """Draws evaluation returns over env steps: the mean as a line, each episode as a faint dot.
 
     Args:
-        metrics: a run's metrics; read are `env_step`, `eval_return` (NaN where none was made) and
-            `eval_returns` (the episodes' returns, floats).
-        title: stands above.
-        published: draw `PUBLISHED_CURVE` beside it; it is the Minitaur's.
+        metrics: a run's metrics. Columns used: `env_step`, `eval_return` (NaN in rows without an
+            evaluation) and `eval_returns` (a tuple of floats, one per episode).
+        title: of the figure.
+        published: also draw `PUBLISHED_CURVE`, which is for the Minitaur.
 
     Returns:
-        The figure; lines in this order: the zero line, the published curve, episodes, mean.
+        The figure; its lines are, in order, the zero line, the published curve, episodes, mean.
 
     Raises:
-        ValueError: a column is missing; `NothingToDraw`: no evaluation was made.
+        ValueError: a column is missing.
+        NothingToDraw: there is no evaluation.
     """
-    evaluated = _evaluations(metrics, "eval_return", "eval_returns")
+    evaluated = _evaluations(metrics, "env_step", "eval_return", "eval_returns")
     with mpl.rc_context(STYLE):
         figure = NotebookFigure(figsize=(8, 4.4), layout="constrained")
         axes = figure.subplots()
         axes.axhline(0, color=GREY, linewidth=1)
         if published:
             published_curve(axes)
-        _episodes(axes, evaluated, "eval_returns")
-        _mean(axes, evaluated["env_step"], evaluated["eval_return"])
-        label_axes(axes, "env steps", "return of an episode (sum of rewards)", title)
+        _draw_episodes(axes, evaluated, "env_step", "eval_returns")
+        _draw_mean(axes, evaluated["env_step"], evaluated["eval_return"])
+        label_axes(axes, "env steps", RETURN, title)
         figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 
 def losses(metrics: pd.DataFrame) -> Figure:
-    """Critic loss, actor loss, α loss and α over gradient steps, a panel each.
+    """Draws critic loss, actor loss, α loss and α over gradient steps, one panel each.
 
     Args:
-        metrics: a run's metrics; read are `gradient_step`, `critic_loss`, `actor_loss`,
-            `alpha_loss` and `alpha`, NaN where nothing was logged.
+        metrics: a run's metrics. Columns used: `gradient_step` and those in `LOGGED`, NaN in rows
+            without a logged value.
 
     Returns:
         The figure with four axes in that order, one line each.
 
     Raises:
-        ValueError: a column is missing; `NothingToDraw`: no loss was logged.
+        ValueError: a column is missing.
+        NothingToDraw: no loss was logged.
     """
-    panels = (
-        ("critic_loss", "critic loss (scaled return²)", BLUE),
-        ("actor_loss", "actor loss (scaled return)", ORANGE),
-        ("alpha_loss", "α loss (nats)", GREEN),
-        ("alpha", "α (scaled return per nat)", PURPLE),
-    )
-    names = [name for name, _, _ in panels]
-    _require(metrics, "gradient_step", *names)
-    if not len(metrics) or metrics[names].isna().all(axis=None):
+    _require(metrics, "gradient_step", *LOGGED)
+    if not len(metrics) or metrics[list(LOGGED)].isna().all(axis=None):
         raise NothingToDraw("these metrics hold no losses: no gradient step was logged yet")
     with mpl.rc_context(STYLE):
         figure = NotebookFigure(figsize=(9, 5.2), layout="constrained")
-        for axes, (name, label, color) in zip(
-            figure.subplots(2, 2, sharex=True).flat, panels, strict=True
-        ):
-            logged = metrics[["gradient_step", name]].dropna().astype(float)
-            steps, values = logged["gradient_step"], logged[name]
-            # A few points alone would be an invisible line.
-            axes.plot(steps, values, color=color, marker="o" if len(values) < 5 else None)
-            # Over more than a factor of 30 a linear axis shows the largest values alone.
+        panels = figure.subplots(2, 2, sharex=True).flat
+        for axes, (name, (label, _)) in zip(panels, LOGGED.items(), strict=True):
+            values = _draw_logged(axes, metrics, name)
+            # On a linear axis, a range of more than a factor of 30 shows only its largest values.
             wide = name == "alpha" or values.max() > 30 * values.min()
             if wide and len(values) and values.min() > 0:
                 _log_scale(axes)
@@ -132,24 +136,26 @@ def losses(metrics: pd.DataFrame) -> Figure:
 
 
 def distance_and_length(metrics: pd.DataFrame) -> Figure:
-    """Forward distance and length of the evaluation episodes over env steps, a panel each.
+    """Draws forward distance and length of the evaluation episodes over env steps.
 
     Args:
-        metrics: a run's metrics; read are `env_step`, `eval_return`, `eval_distances` (metres) and
-            `eval_lengths` (env steps), floats a row's episodes.
+        metrics: a run's metrics. Columns used: `env_step`, `eval_return`, `eval_distances`
+            (metres) and `eval_lengths` (env steps), the last two with one float per episode.
 
     Returns:
-        The figure; without distances (NaN: nothing there walks) it has the lengths' panel alone.
+        The figure with one panel each. Without distances (NaN: the robot has no position) it
+        has only the panel of the lengths.
 
     Raises:
-        ValueError: a column is missing; `NothingToDraw`: no evaluation was made.
+        ValueError: a column is missing, or holds no number.
+        NothingToDraw: there is no evaluation.
     """
-    evaluated = _evaluations(metrics, "eval_return", "eval_distances", "eval_lengths")
+    evaluated = _evaluations(metrics, "env_step", "eval_return", "eval_distances", "eval_lengths")
     panels = [
         ("eval_distances", "forward distance (m)"),
         ("eval_lengths", "episode length (env steps)"),
     ]
-    panels = [panel for panel in panels if _spread(evaluated, panel[0])[1].size]
+    panels = [panel for panel in panels if _per_episode(evaluated, "env_step", panel[0])[1].size]
     if not panels:
         raise ValueError("these evaluations hold neither distances nor lengths of episodes")
     with mpl.rc_context(STYLE):
@@ -157,27 +163,112 @@ def distance_and_length(metrics: pd.DataFrame) -> Figure:
         for axes, (name, label) in zip(
             figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True
         ):
-            means = [float(np.mean(_floats(episodes) or np.nan)) for episodes in evaluated[name]]
-            _episodes(axes, evaluated, name)
-            _mean(axes, evaluated["env_step"], means)
+            means = [float(np.mean(_finite(episodes) or np.nan)) for episodes in evaluated[name]]
+            _draw_episodes(axes, evaluated, "env_step", name)
+            _draw_mean(axes, evaluated["env_step"], means)
             label_axes(axes, "env steps", label)
             axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 
+def training_figure(metrics: pd.DataFrame) -> Figure:
+    """Draws a run while it trains: returns; critic loss, actor loss, α and iterations per second.
+
+    Args:
+        metrics: a run's metrics, at least one row. A panel without logged values stays empty.
+
+    Returns:
+        The figure with five axes in that order; x is the number of gradient steps.
+    """
+    with mpl.rc_context({**STYLE, "font.size": 9, "lines.linewidth": 1.5}):
+        # Fixed margins: a constrained layout would take as long as the rest of the drawing.
+        figure = NotebookFigure(figsize=(10, 4.2))
+        figure.subplots_adjust(0.065, 0.115, 0.965, 0.93, wspace=0.32, hspace=0.5)
+        returns, critic, actor, alpha, speed = figure.subplot_mosaic(
+            [["returns", "critic", "actor"], ["returns", "alpha", "speed"]],
+            width_ratios=(1.5, 1, 1),
+        ).values()
+        collected = metrics[["gradient_step", "collect_return"]].dropna().astype(float)
+        returns.plot(*collected.to_numpy().T, color=GREY, label="collected, with noise")
+        evaluated = metrics[metrics["eval_return"].notna()]
+        steps, means = evaluated["gradient_step"], evaluated["eval_return"]
+        _draw_episodes(returns, evaluated, "gradient_step", "eval_returns", label=None)
+        _draw_mean(returns, steps, means, "evaluation, deterministic")
+        label_axes(returns, "gradient steps", RETURN)
+        # The legend is above the axes, because the curves may be anywhere inside.
+        returns.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=2, frameon=False)
+        panels = {"critic_loss": critic, "actor_loss": actor, "alpha": alpha}
+        for name, axes in panels.items():
+            _draw_logged(axes, metrics, name)
+            label_axes(axes, "gradient steps", "", LOGGED[name][0])
+        _draw_line(speed, *iterations_per_second(metrics), GREEN)
+        label_axes(speed, "gradient steps", "", "iterations/s")
+        speed.set_ylim(bottom=0)
+        for axes in (*panels.values(), speed):
+            axes.locator_params(axis="x", nbins=3)
+    return figure
+
+
+def iterations_per_second(metrics: pd.DataFrame) -> tuple[list[float], list[float]]:
+    """Gradient steps per second between consecutive rows, the time of evaluations excluded.
+
+    Args:
+        metrics: a run's metrics. Columns used: `gradient_step` and `wall_seconds`.
+
+    Returns:
+        The gradient step at the end of each interval, and the rate in it; both `[intervals]`.
+    """
+    change = metrics[["gradient_step", "wall_seconds"]].astype(float).diff()
+    trained = (change["gradient_step"] > 0) & (change["wall_seconds"] > 0)
+    rates = change["gradient_step"] / change["wall_seconds"]
+    return metrics["gradient_step"][trained].astype(float).tolist(), rates[trained].tolist()
+
+
+# --- what the figures share: one panel, or a part of one
+
+
 def published_curve(axes: Axes, color: str = ORANGE) -> None:
-    """Draws `PUBLISHED_CURVE`."""
+    """Draws `PUBLISHED_CURVE` over env steps."""
     steps, returns = np.array(PUBLISHED_CURVE).T
-    axes.plot(
-        steps + PUBLISHED_INITIAL_STEPS,
-        returns,
-        color=color,
-        linestyle="--",
-        marker="s",
-        markersize=4,
-        label=PUBLISHED_LABEL,
-    )
+    steps += PUBLISHED_INITIAL_STEPS
+    axes.plot(steps, returns, "s--", color=color, markersize=4, label=PUBLISHED_LABEL)
+
+
+def _draw_episodes(
+    axes: Axes, evaluated: pd.DataFrame, x: str, name: str, label: str | None = "each episode"
+) -> None:
+    """A dot for each episode; without a label, the legend does not mention them."""
+    steps, values = _per_episode(evaluated, x, name)
+    axes.plot(steps, values, "o", color=BLUE, alpha=0.3, markersize=4, mew=0, label=label)
+
+
+def _draw_mean(
+    axes: Axes, steps: Sequence[float], means: Sequence[float], label: str = "evaluation mean"
+) -> None:
+    axes.plot(steps, means, color=BLUE, marker="o", markersize=5, label=label)
+
+
+def _draw_logged(axes: Axes, metrics: pd.DataFrame, name: str) -> pd.Series:
+    """One column of `LOGGED` over gradient steps; returns its values, without NaN."""
+    logged = metrics[["gradient_step", name]].dropna().astype(float)
+    _draw_line(axes, logged["gradient_step"], logged[name], LOGGED[name][1])
+    return logged[name]
+
+
+def _draw_line(axes: Axes, steps: Sequence[float], values: Sequence[float], color: str) -> None:
+    """A line, with markers while it has so few points that it could be invisible."""
+    axes.plot(steps, values, color=color, marker="o" if len(values) < 5 else None, markersize=4)
+
+
+def _log_scale(axes: Axes) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
+    for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        set_formatter(lambda value, _: f"{value:g}")
+
+
+# --- reading the metrics
 
 
 def _require(metrics: pd.DataFrame, *names: str) -> None:
@@ -187,42 +278,26 @@ def _require(metrics: pd.DataFrame, *names: str) -> None:
 
 
 def _evaluations(metrics: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """The rows with an evaluation."""
-    _require(metrics, "env_step", *names)
+    """The rows with an evaluation, from metrics that must have these columns."""
+    _require(metrics, *names)
     evaluated = metrics[metrics["eval_return"].notna()]
     if evaluated.empty:
         raise NothingToDraw("these metrics hold no evaluation: nothing to draw yet")
     return evaluated
 
 
-def _floats(episodes: Any) -> list[float]:
+def _finite(episodes: Sequence[float] | float) -> list[float]:
     """The finite numbers of one cell: a sequence, or NaN where there were no episodes."""
     values = np.atleast_1d(np.asarray(episodes, float))
     return values[np.isfinite(values)].tolist()
 
 
-def _spread(evaluated: pd.DataFrame, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Each episode's (env step, value), float64 [episodes] both."""
+def _per_episode(evaluated: pd.DataFrame, x: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The values of the columns `x` and `name` for each episode, both float64 `[episodes]`."""
     pairs = [
         (step, value)
-        for step, episodes in zip(evaluated["env_step"], evaluated[name], strict=True)
-        for value in _floats(episodes)
+        for step, episodes in zip(evaluated[x], evaluated[name], strict=True)
+        for value in _finite(episodes)
     ]
     steps, values = np.array(pairs, float).reshape(-1, 2).T
     return steps, values
-
-
-def _episodes(axes: Axes, evaluated: pd.DataFrame, name: str) -> None:
-    steps, values = _spread(evaluated, name)
-    axes.plot(steps, values, "o", color=BLUE, alpha=0.3, markersize=4, mew=0, label="each episode")
-
-
-def _mean(axes: Axes, steps: Sequence[float], means: Sequence[float]) -> None:
-    axes.plot(steps, means, color=BLUE, marker="o", markersize=5, label="evaluation mean")
-
-
-def _log_scale(axes: Axes) -> None:
-    axes.set_yscale("log")
-    axes.yaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
-    for axis_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        axis_formatter(lambda value, _: f"{value:g}")

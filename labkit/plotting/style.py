@@ -1,4 +1,4 @@
-"""What every figure here stands on: colours, style, a figure that shows and describes itself."""
+"""Colours, style and labels of every figure, and a figure that displays and describes itself."""
 
 import io
 from typing import Any
@@ -7,7 +7,7 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Okabe and Ito's palette keeps apart for every kind of colour vision.
+# From Okabe and Ito's palette, which readers with any kind of colour vision can distinguish.
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#767676"
 
 STYLE: dict[Any, Any] = {
@@ -35,21 +35,21 @@ STYLE: dict[Any, Any] = {
 
 
 class NotebookFigure(Figure):
-    """A figure that displays itself: IPython knows pyplot's figures only once pyplot is loaded."""
+    """A figure that displays itself: IPython displays others only after pyplot was imported."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, str]]:
         return png_of(self), {"alt": describe(self)}
 
 
 def png_of(figure: Figure) -> bytes:
-    """The figure as a PNG."""
+    """The figure as the bytes of a PNG file."""
     png = io.BytesIO()
     figure.savefig(png, format="png")
     return png.getvalue()
 
 
 def describe(figure: Figure) -> str:
-    """What stands in for the picture where it cannot be seen: title, axes and legend of each panel.
+    """Alternative text for readers who cannot see the picture: title, axes, legend of each panel.
 
     For example `Figure. Returns. Shows return over env steps; drawn: each episode, mean.`
     """
@@ -61,7 +61,7 @@ def describe(figure: Figure) -> str:
             axes.get_ylabel(),
         )
         labels = dict.fromkeys(str(text) for text in axes.get_legend_handles_labels()[1])
-        if title and x and not y:  # the title names what is measured, or bars lie on their side
+        if title and x and not y:  # the title names the quantity, or the bars are horizontal
             title, x = f"{title}, along {x}", ""
         shown = f"{y} over {x}" if x and y else x or y
         parts = (shown and f"shows {shown}", labels and f"drawn: {', '.join(labels)}")
@@ -71,17 +71,17 @@ def describe(figure: Figure) -> str:
 
 
 def _capitalized(text: str) -> str:
-    """A sentence's beginning; a Greek letter is a symbol and stays as it is."""
+    """The text with a capital letter first; a Greek letter is a symbol and is not changed."""
     return text[0].upper() + text[1:] if text[0].isascii() else text
 
 
 def label_axes(axes: Axes, x: str, y: str, title: str | None = None) -> None:
-    """Labels, title, and whole steps on the x axis."""
+    """Sets labels and title, and puts ticks of the x axis at whole steps."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title or "")
     left, right = axes.get_xlim()
-    if right - left < 2:  # a single step: fractions of it would only confuse
+    if right - left < 2:  # a single step: fractions of a step do not exist
         axes.set_xlim((left + right) / 2 - 1, (left + right) / 2 + 1)
     axes.xaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
     axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}".replace(",", " "))

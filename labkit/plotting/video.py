@@ -1,6 +1,6 @@
-"""An episode as an MP4 that a browser plays, at the robot's real time.
+"""Records an episode as an MP4 video in real time, and displays it in a notebook.
 
-All on the CPU: no display, no ffmpeg but imageio-ffmpeg's own.
+Everything runs on the CPU, without a display, and with the ffmpeg that imageio-ffmpeg ships.
 """
 
 import base64
@@ -11,22 +11,29 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import attrs
 import imageio_ffmpeg
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from labkit.parameters import invalid
 from labkit.plotting.rendering import frame
 
+if TYPE_CHECKING:
+    from tf_agents.environments.py_environment import PyEnvironment
+
+    from labkit.sac.policies import Policy
+
 MAX_BYTES = 1_500_000  # a notebook embeds several videos and should stay below 6 MB
-CRF = (27, 32, 37, 42, 47)  # x264 quality: the first, or a later one where the file is too large
-KEPT_FRAMES = 40  # what a Recording holds for film strips; 21 MB at 480 × 360
+CRF = (27, 32, 37, 42, 47)  # x264 quality; a later value is used when the file is too large
+KEPT_FRAMES = 40  # of a recording, for its film strip: 21 MB at 480 × 360
+HTML_WIDTH = 480  # pixels: the largest width of a video in a notebook
 
 
 class VideoTooLarge(RuntimeError):
-    """The episode does not fit into the size limit, even at the lowest quality tried."""
+    """The video exceeds the size limit even at the lowest quality."""
 
 
 @attrs.frozen
@@ -35,12 +42,12 @@ class Recording:
 
     Attributes:
         path: the MP4 file.
-        frames: at most 41 pictures, uint8 [height, width, 3], nearly evenly spaced from the first
-            to the last state.
-        captions: the text of each of `frames`: its time, and what `caption` gave.
-        steps: environment steps played.
+        frames: at most 41 pictures, uint8 `[height, width, 3]`, almost evenly spaced from the
+            first to the last state.
+        captions: the text of each of `frames`: its time and the result of `caption`.
+        steps: number of environment steps.
         return_: undiscounted sum of rewards.
-        seconds: simulated time; the video's duration is the same within one frame.
+        seconds: simulated time; the video lasts as long, to within one frame.
     """
 
     path: Path
@@ -51,9 +58,12 @@ class Recording:
     seconds: float
 
 
+# --- recording
+
+
 def record_episode(
-    env: Any,
-    policy: Callable[[np.ndarray], np.ndarray],
+    env: "PyEnvironment",
+    policy: "Policy",
     path: str | Path,
     *,
     step_seconds: float,
@@ -65,66 +75,82 @@ def record_episode(
     caption: Callable[[], str] | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> Recording:
-    """Plays one episode and films it at the robot's real time, as H.264 in MP4.
+    """Plays one episode and records it in real time, as H.264 in an MP4 file.
 
     Args:
-        env: a TF-Agents `PyEnvironment` around a Gym environment.
+        env: a TF-Agents environment around a Gym environment.
         policy: maps an observation `[obs]` to an action `[act]`.
-        path: the MP4; its folder is made, an older file replaced once the new one is complete.
-        step_seconds: simulated seconds of one environment step.
-        seed: given to `env.seed` before the reset; None leaves the environment's randomness alone.
-        fps: frames per second of the video; fewer where the environment has fewer steps.
+        path: the MP4 file. Its folder is created. An existing file is replaced once the new one
+            is complete.
+        step_seconds: simulated seconds per environment step.
+        seed: passed to `env.seed` before the reset; None does not seed the environment.
+        fps: frames per second; reduced to one frame per environment step if it is higher.
         width: pixels, even.
         height: pixels, even.
-        max_steps: the episode is cut there.
-        caption: called at each frame; its text stands beside the time in the corner.
-        max_bytes: the file's size limit.
+        max_steps: the recording ends after this many environment steps.
+        caption: called for each frame; its text is drawn next to the time.
+        max_bytes: size limit of the file.
 
     Raises:
-        ValueError: an odd size, or a time, rate or number of steps that is not positive.
-        VideoTooLarge: `max_bytes` cannot be kept.
+        ParameterError: a width or height is odd, or a number is not positive.
+        VideoTooLarge: no quality in `CRF` keeps the file within `max_bytes`.
         RuntimeError: ffmpeg did not write all frames.
     """
-    if width % 2 or height % 2 or min(width, height, step_seconds, fps, max_steps) <= 0:
-        raise ValueError(
-            f"a video needs even sizes and positive numbers: {width=}, {height=}, "
-            f"{step_seconds=}, {fps=}, {max_steps=}"
-        )
+    for name, pixels in {"width": width, "height": height}.items():
+        if pixels <= 0 or pixels % 2:
+            raise invalid(name, pixels, "an even number above 0 (pixels)")
+    for name, value in {"step_seconds": step_seconds, "fps": fps, "max_steps": max_steps}.items():
+        if value <= 0:
+            raise invalid(name, value, "above 0")
     path, size, fps = Path(path), (width, height), min(fps, 1 / step_seconds)
     path.parent.mkdir(parents=True, exist_ok=True)
     if seed is not None:
         env.seed(seed)
-    strip: list[tuple[np.ndarray, str]] = []
-    written, spacing, return_ = 0, 1, 0.0
-    # The draft lies on the same disk, so that the rename is atomic, and is removed if we fail.
+    sample, return_ = _FrameSample(), 0.0
+    # The draft is on the same disk, so that the final rename is atomic.
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".recording-") as folder:
         draft = Path(folder) / "draft.mp4"
         with _encoder(draft, size, fps, CRF[0]) as write:
             for step, reward, last in _play(env, policy, max_steps):
                 return_ += reward
-                # Frame k stands for the k-th interval of 1 / fps seconds.
-                due = step == int(written / (fps * step_seconds) + 0.5)
-                if not (due or last):
-                    continue
-                text = f"{step * step_seconds:.1f} s" + (f"   {caption()}" if caption else "")
-                picture = frame(env, width, height)
-                if last:  # for the strip alone: one frame more would make the video too long
-                    break
-                write(_stamp(picture, text))
-                if written % spacing == 0:
-                    strip.append((picture, text))
-                if len(strip) > KEPT_FRAMES:  # the length is unknown before: thin out as it grows
-                    strip, spacing = strip[::2], 2 * spacing
-                written += 1
-        if imageio_ffmpeg.count_frames_and_secs(str(draft))[0] != written:
-            raise RuntimeError(f"ffmpeg did not write all {written} frames of {path}: disk full?")
+                # Frame k shows the state at k / fps seconds, to the nearest step.
+                due = step == int(sample.count / (fps * step_seconds) + 0.5)
+                if due or last:
+                    text = f"{step * step_seconds:.1f} s" + (f"   {caption()}" if caption else "")
+                    picture = frame(env, width, height)
+                if due and not last:  # with the last state the video would be one frame too long
+                    write(_stamp(picture, text))
+                    sample.add(picture, text)
+        if imageio_ffmpeg.count_frames_and_secs(str(draft))[0] != sample.count:
+            raise RuntimeError(
+                f"ffmpeg did not write all {sample.count} frames of {path}: is the disk full?"
+            )
         os.replace(_shrunk(draft, size, fps, max_bytes), path)
-    frames, captions = zip(*strip, (picture, text), strict=True)
+    frames, captions = zip(*sample.kept, (picture, text), strict=True)
     return Recording(path, frames, captions, step, return_, step * step_seconds)
 
 
-def _play(env: Any, policy: Callable, max_steps: int) -> Iterator[tuple[int, float, bool]]:
-    """One episode as (steps so far, latest reward, over?), at its start and after each step."""
+class _FrameSample:
+    """At most `KEPT_FRAMES` evenly spaced frames of a video whose length is not known yet."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[np.ndarray, str]] = []
+        self.count = 0  # frames added so far
+        self._spacing = 1
+
+    def add(self, picture: np.ndarray, caption: str) -> None:
+        """Adds the next frame; when there are too many, every second one is dropped."""
+        if self.count % self._spacing == 0:
+            self.kept.append((picture, caption))
+        if len(self.kept) > KEPT_FRAMES:
+            self.kept, self._spacing = self.kept[::2], 2 * self._spacing
+        self.count += 1
+
+
+def _play(
+    env: "PyEnvironment", policy: "Policy", max_steps: int
+) -> Iterator[tuple[int, float, bool]]:
+    """Yields (steps so far, last reward, episode over?) after the reset and after each step."""
     time_step, step, last = env.reset(), 0, False
     yield step, 0.0, last
     while not last:
@@ -134,15 +160,17 @@ def _play(env: Any, policy: Callable, max_steps: int) -> Iterator[tuple[int, flo
 
 
 @contextlib.contextmanager
-def _encoder(path: Path, size: tuple[int, int], fps: float, crf: int) -> Iterator[Callable]:
-    """Gives a function that takes one frame, uint8 [height, width, 3]; ffmpeg encodes meanwhile."""
+def _encoder(
+    path: Path, size: tuple[int, int], fps: float, crf: int
+) -> Iterator[Callable[[np.ndarray], None]]:
+    """Starts ffmpeg and gives a function that sends it one frame, uint8 `[height, width, 3]`."""
     stream = imageio_ffmpeg.write_frames(
         str(path),
         size,
         fps=fps,
         codec="libx264",
         pix_fmt_out="yuv420p",
-        quality=None,  # the CRF says it
+        quality=None,  # set by the CRF
         macro_block_size=2,
         ffmpeg_log_level="error",
         # faststart puts the index first: a browser plays before it has the whole file.
@@ -156,7 +184,7 @@ def _encoder(path: Path, size: tuple[int, int], fps: float, crf: int) -> Iterato
 
 
 def _shrunk(draft: Path, size: tuple[int, int], fps: float, max_bytes: int) -> Path:
-    """The draft, or the first re-encoding of it that keeps the limit."""
+    """The draft, or its first re-encoding within the size limit."""
     smaller = draft
     for crf in CRF[1:]:
         if smaller.stat().st_size <= max_bytes:
@@ -170,13 +198,13 @@ def _shrunk(draft: Path, size: tuple[int, int], fps: float, max_bytes: int) -> P
     if smaller.stat().st_size <= max_bytes:
         return smaller
     raise VideoTooLarge(
-        f"{smaller.stat().st_size} bytes at the lowest quality, allowed are {max_bytes}: "
-        "record fewer steps, a lower fps or a smaller picture"
+        f"the video must be at most {max_bytes} bytes, got {smaller.stat().st_size} at the lowest "
+        "quality: record fewer steps, fewer frames per second, or smaller pictures"
     )
 
 
 def _stamp(picture: np.ndarray, text: str) -> np.ndarray:
-    """Writes the text into the lower left corner, readable on any ground."""
+    """Writes the text into the lower left corner, readable on any background."""
     image, height = Image.fromarray(picture), picture.shape[0]
     font = ImageFont.load_default(size=max(12, height // 20))
     place = (height // 40, height - height // 40)
@@ -185,7 +213,61 @@ def _stamp(picture: np.ndarray, text: str) -> np.ndarray:
     return np.asarray(image)
 
 
-_WIDTH = 480  # pixels of a video, as `camera` takes them
+# --- displaying
+
+
+def show(recording: Recording, title: str | None = None) -> None:
+    """Displays the video and, as a second output, its film strip: GitHub shows only the strip.
+
+    Args:
+        recording: a result of `record_episode`.
+        title: of both; by default the file's name.
+    """
+    _display([recording], [title or recording.path.stem])
+
+
+def side_by_side(
+    before: Recording, after: Recording, titles: Sequence[str] = ("before", "after")
+) -> None:
+    """Displays two videos next to each other, and below them a film strip of each.
+
+    Args:
+        before: the left one.
+        after: the right one.
+        titles: one for each.
+    """
+    _display([before, after], titles)
+
+
+def _display(recordings: Sequence[Recording], titles: Sequence[str]) -> None:
+    from IPython import display  # only notebooks need it
+
+    display.display(display.HTML(video_html(recordings, titles)))
+    for recording, title in zip(recordings, titles, strict=True):
+        text = _describe(recording, title)
+        strip = film_strip(recording.frames, captions=recording.captions, title=text)
+        display.display(display.Image(strip, format="png", alt=f"Film strip of {text}"))
+
+
+def _describe(recording: Recording, title: str) -> str:
+    seconds, return_ = recording.seconds, recording.return_
+    return f"{title}: {seconds:.1f} s, {recording.steps} steps, return {return_:.2f}"
+
+
+def video_html(recordings: Sequence[Recording], titles: Sequence[str]) -> str:
+    """HTML with the videos embedded, side by side if the page is wide enough; titles escaped."""
+    figures = []
+    for recording, title in zip(recordings, titles, strict=True):
+        data = base64.b64encode(recording.path.read_bytes()).decode()
+        label = html.escape(_describe(recording, title))
+        figures.append(
+            # Two videos fit into JupyterLab at 1280 pixels; none is enlarged, which would blur it.
+            f'<figure style="margin:0;flex:0 1 {HTML_WIDTH}px;min-width:min(100%,280px)">'
+            f"<figcaption>{html.escape(title)}</figcaption>"
+            f'<video controls loop muted playsinline style="max-width:100%" aria-label="{label}" '
+            f'src="data:video/mp4;base64,{data}">{label}</video></figure>'
+        )
+    return f'<div style="display:flex;flex-wrap:wrap;gap:12px">{"".join(figures)}</div>'
 
 
 def film_strip(
@@ -195,25 +277,30 @@ def film_strip(
     captions: Sequence[str] | None = None,
     title: str | None = None,
 ) -> bytes:
-    """Evenly spaced frames side by side, the first and the last among them.
+    """Draws evenly spaced frames side by side, from the first to the last.
 
     Args:
-        frames: each uint8 [height, width, 3], all of one size.
-        columns: pictures in the strip; fewer where there are fewer frames.
-        captions: one a frame, written below it.
-        title: written above.
+        frames: each uint8 `[height, width, 3]`, all of the same size.
+        columns: number of pictures; fewer if there are fewer frames.
+        captions: one for each frame, below it.
+        title: above the pictures.
 
     Returns:
-        A PNG on white, 200 pixels a column.
+        A PNG file on white, 200 pixels per column.
 
     Raises:
-        ValueError: no frames, no columns, or another number of captions than of frames.
+        ValueError: there are no frames or no columns, or not one caption per frame.
     """
     if not len(frames) or columns < 1:
-        raise ValueError(f"a film strip needs frames and columns, got {len(frames)} and {columns}")
+        raise ValueError(
+            f"a film strip needs at least 1 frame and 1 column, got {len(frames)} frames and "
+            f"{columns} columns"
+        )
     captions = [""] * len(frames) if captions is None else captions
     if len(captions) != len(frames):
-        raise ValueError(f"{len(captions)} captions for {len(frames)} frames")
+        raise ValueError(
+            f"each frame needs one caption, got {len(captions)} captions for {len(frames)} frames"
+        )
     chosen = np.unique(np.linspace(0, len(frames) - 1, columns).round().astype(int))
     width, gap, line = 200, 6, 22  # pixels
     height = round(width * frames[0].shape[0] / frames[0].shape[1])
@@ -230,57 +317,3 @@ def film_strip(
     png = io.BytesIO()
     strip.quantize(128).save(png, "PNG", optimize=True)  # a third of the bytes of true colour
     return png.getvalue()
-
-
-def show(recording: Recording, title: str | None = None) -> None:
-    """Displays the video and, as an output of its own, its film strip: GitHub shows only that.
-
-    Args:
-        recording: what `record_episode` gave.
-        title: stands above both; the file's name by default.
-    """
-    _display([recording], [title or recording.path.stem])
-
-
-def side_by_side(
-    before: Recording, after: Recording, titles: Sequence[str] = ("before", "after")
-) -> None:
-    """Displays two videos beside one another, and below them a film strip of each.
-
-    Args:
-        before: the left one.
-        after: the right one.
-        titles: two; they stand above the videos and the strips.
-    """
-    _display([before, after], titles)
-
-
-def video_html(recordings: Sequence[Recording], titles: Sequence[str]) -> str:
-    """HTML with the videos embedded, side by side where the page is wide enough; titles escaped."""
-    figures = []
-    for recording, title in zip(recordings, titles, strict=True):
-        data = base64.b64encode(recording.path.read_bytes()).decode()
-        label = html.escape(_describe(recording, title))
-        figures.append(
-            # Two fit beside one another in JupyterLab's column at 1280 pixels; none grows blurred.
-            f'<figure style="margin:0;flex:0 1 {_WIDTH}px;min-width:min(100%,280px)">'
-            f"<figcaption>{html.escape(title)}</figcaption>"
-            f'<video controls loop muted playsinline style="max-width:100%" aria-label="{label}" '
-            f'src="data:video/mp4;base64,{data}">{label}</video></figure>'
-        )
-    return f'<div style="display:flex;flex-wrap:wrap;gap:12px">{"".join(figures)}</div>'
-
-
-def _describe(recording: Recording, title: str) -> str:
-    seconds, return_ = recording.seconds, recording.return_
-    return f"{title}: {seconds:.1f} s, {recording.steps} steps, return {return_:.2f}"
-
-
-def _display(recordings: Sequence[Recording], titles: Sequence[str]) -> None:
-    from IPython import display  # only notebooks need it
-
-    display.display(display.HTML(video_html(recordings, titles)))
-    for recording, title in zip(recordings, titles, strict=True):
-        text = _describe(recording, title)
-        strip = film_strip(recording.frames, captions=recording.captions, title=text)
-        display.display(display.Image(strip, format="png", alt=f"Film strip of {text}"))

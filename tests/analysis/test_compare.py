@@ -1,4 +1,4 @@
-"""Runs beside one another: reading, scores, ranks, and the figures' data."""
+"""Comparing runs: reading them, scores, ranking, and the data of the figures."""
 
 import itertools
 
@@ -36,12 +36,12 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_runs_are_found_however_deep_and_grouped_by_what_was_asked_for(folder):
-    found, damaged = compare.find(folder)
+def test_runs_in_subfolders_are_found_and_named_by_their_setting(folder):
+    found, damaged = compare.find_runs(folder)
     assert not damaged
     assert [run.setting for run in found] == ["defaults"] * 5 + ["gamma 0.5"] * 2
-    assert compare.find([folder / "a", folder / "a" / "seed-0"])[0] == found[:5]
-    assert compare.name_of(SACConfig(env_name="HalfCheetahBulletEnv-v0", batch_size=64)) == (
+    assert compare.find_runs([folder / "a", folder / "a" / "seed-0"])[0] == found[:5]
+    assert compare.setting_name(SACConfig(env_name="HalfCheetahBulletEnv-v0", batch_size=64)) == (
         "HalfCheetahBulletEnv-v0, batch_size 64"
     )
 
@@ -56,33 +56,36 @@ def test_runs_are_found_however_deep_and_grouped_by_what_was_asked_for(folder):
         ({"observation_scale": (2,) * 9}, f"tutorial, observation_scale {(2.0,) * 9}"),
     ],
 )
-def test_what_is_nearer_to_the_tutorial_is_named_after_it(changes, name):
-    assert compare.name_of(SACConfig(**{**compare.TUTORIAL, **changes})) == name
+def test_settings_closer_to_the_tutorial_are_named_after_the_tutorial(changes, name):
+    assert compare.setting_name(SACConfig(**{**compare.TUTORIAL, **changes})) == name
 
 
-def test_what_is_nearer_to_the_defaults_is_named_after_them():
-    taken_back = SACConfig(n_step=1, critic_layer_norm=False)
-    assert compare.name_of(taken_back) == "n_step 1, critic_layer_norm False"
+def test_settings_closer_to_the_defaults_are_named_after_the_defaults():
+    ablated = SACConfig(n_step=1, critic_layer_norm=False)
+    assert compare.setting_name(ablated) == "n_step 1, critic_layer_norm False"
 
 
-def test_a_damaged_run_is_named_and_the_others_are_read(folder):
+def test_damaged_runs_are_reported_and_the_others_are_read(folder):
     (folder / "a" / "seed-3" / "metrics.csv").write_text("nonsense\n")
-    found, damaged = compare.find(folder)
+    found, damaged = compare.find_runs(folder)
     assert len(found) == 6
     assert len(damaged) == 1
     assert "seed-3" in damaged[0]
 
 
-@pytest.mark.parametrize("what", ["missing", "empty"])
-def test_a_folder_without_runs_costs_one_line(tmp_path, what):
+@pytest.mark.parametrize(
+    ("what", "allowed"),
+    [("missing", "an existing folder"), ("empty", "a folder with at least one run")],
+)
+def test_a_folder_without_runs_is_rejected_in_one_line(tmp_path, what, allowed):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ParameterError, match=f"run folder .*{what}. is refused") as error:
-        compare.find(tmp_path / what)
+    with pytest.raises(ParameterError, match=f"`runs` must be {allowed}, got .*{what}") as error:
+        compare.find_runs(tmp_path / what)
     assert "\n" not in str(error.value)
 
 
-def test_scores_are_of_exactly_this_budget(folder):
-    found, _ = compare.find(folder)
+def test_scores_use_the_evaluation_at_exactly_the_budget(folder):
+    found, _ = compare.find_runs(folder)
     table = compare.scores(found, 20)
     assert table["return"].tolist() == [1.0, 2.0, 3.0, 4.0, 50.0, 0.0, 1.0]
     assert table.seed.tolist() == [0, 1, 2, 3, 4, 0, 1]
@@ -93,36 +96,36 @@ def test_scores_are_of_exactly_this_budget(folder):
     assert compare.scores(found, 25).empty
 
 
-def test_the_evaluation_with_the_most_episodes_counts(tmp_path):
+def test_the_score_is_the_evaluation_with_the_most_episodes(tmp_path):
     write_run(tmp_path, 0, [5.0], episodes=2)
     run = run_directory.open_run(tmp_path, SACConfig(num_iterations=20))
     score = Evaluation((7.0,) * 20, (9.0,) * 20, (0.0,) * 20)
     run.log_evaluation(score, env_step=20, gradient_step=10, wall_seconds=1)
-    (found,), _ = compare.find(tmp_path)
-    assert found.scored(10).eval_return == 7.0
+    (found,), _ = compare.find_runs(tmp_path)
+    assert found.evaluation_at(10).eval_return == 7.0
 
 
 def test_rank_by_hand(folder):
-    order = compare.rank(compare.scores(compare.find(folder)[0], 20))
+    order = compare.rank(compare.scores(compare.find_runs(folder)[0], 20))
     assert order.index.tolist() == ["defaults", "gamma 0.5"]
-    assert order.iqm.tolist() == [3.0, 0.5]  # of 1 2 3 4 50, the first and the last left out
+    assert order.iqm.tolist() == [3.0, 0.5]  # of 1 2 3 4 50, without the first and the last
     assert order.worst.tolist() == [1.0, 0.0]
     assert order.best.tolist() == [50.0, 1.0]
-    # Ten pairs of seeds: only 1 beside 1 is not won, and counts half.
+    # Ten pairs of seeds: nine are won; 1 against 1 is a tie and counts half.
     assert order.beats_next.iloc[0] == pytest.approx(0.95)
     assert np.isnan(order.beats_next.iloc[1])
     assert order.low.iloc[0] < 3.0 < order.high.iloc[0]
     assert order[["low", "high"]].iloc[1].isna().all()
 
 
-def test_seeds_to_tell_apart_leaves_single_seeds_out(tmp_path):
+def test_seeds_needed_per_pair_leaves_out_settings_with_one_seed(tmp_path):
     for seed in (0, 1, 2):
         write_run(tmp_path / f"a{seed}", seed, [float(seed)])
         write_run(tmp_path / f"b{seed}", seed, [seed - 1.0], gamma=0.5)
     write_run(tmp_path / "c", 0, [9.0], gamma=0.7)
-    table = compare.seeds_to_tell_apart(compare.scores(compare.find(tmp_path)[0], 10))
+    table = compare.seeds_needed_per_pair(compare.scores(compare.find_runs(tmp_path)[0], 10))
     (row,) = table.itertuples(index=False)
-    assert (row.better, row.worse, row.difference, row.spread) == ("defaults", "gamma 0.5", 1, 1)
+    assert (row.better, row.worse, row.difference, row.std) == ("defaults", "gamma 0.5", 1, 1)
     assert row.seeds == 17  # Cohen's table: an effect of one standard deviation
     assert row.p == pytest.approx(0.2879, abs=1e-4)  # t = √1.5 with four degrees of freedom
 
@@ -131,7 +134,7 @@ def test_scores_of_fewer_episodes_are_not_compared(tmp_path):
     write_run(tmp_path / "a", 0, [1.0, 2.0], episodes=2)
     write_run(tmp_path / "b", 1, [1.0, 3.0], episodes=5)
     write_run(tmp_path / "c", 2, [1.0], episodes=5)
-    found, _ = compare.find(tmp_path)
+    found, _ = compare.find_runs(tmp_path)
     kept, left_out = compare.comparable(found, 20)
     assert [run.config.seed for run in kept] == [1]
     assert left_out == [
@@ -140,8 +143,8 @@ def test_scores_of_fewer_episodes_are_not_compared(tmp_path):
     ]
 
 
-def test_curve_has_a_column_a_run_and_ends_at_the_budget(folder):
-    runs = [run for run in compare.find(folder)[0] if run.setting != "defaults"]
+def test_curve_has_a_column_per_run_and_ends_at_the_budget(folder):
+    runs = [run for run in compare.find_runs(folder)[0] if run.setting != "defaults"]
     table = compare.curve(runs, 20)
     assert table.index.tolist() == [20, 30]
     assert table.to_numpy().tolist() == [[0.0, 0.0], [0.0, 1.0]]
@@ -149,13 +152,13 @@ def test_curve_has_a_column_a_run_and_ends_at_the_budget(folder):
 
 
 def test_steps_to_reach(folder):
-    run = compare.find(folder)[0][6]
+    run = compare.find_runs(folder)[0][6]
     assert [compare.steps_to_reach(run, level) for level in (0, 1, 5, 7)] == [20, 30, 40, None]
     assert compare.steps_to_reach(run, 5, budget=20) is None
 
 
 def test_figures_show_the_data(folder):
-    found, _ = compare.find(folder)
+    found, _ = compare.find_runs(folder)
     axes = comparison_plots.curves(found, 20).axes[0]
     middle = next(line for line in axes.lines if str(line.get_label()).startswith("defaults"))
     assert middle.get_xydata().tolist() == [[20, 0], [30, 3]]
@@ -168,7 +171,7 @@ def test_figures_show_the_data(folder):
     dots = [line.get_xdata().tolist() for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
     assert dots == [[1.0, 2.0, 3.0, 4.0, 50.0]]
     assert "mean of 2 seeds" in {str(line.get_label())[-15:] for line in axes.lines}
-    power = comparison_plots.power_over_seeds(2.0, [2.0, 4.0], most=10).axes[0]
+    power = comparison_plots.power_over_seeds(2.0, [2.0, 4.0], max_seeds=10).axes[0]
     assert power.lines[2].get_ydata()[-1] > power.lines[1].get_ydata()[-1] > 0.4
     with pytest.raises(ValueError, match="nothing to draw"):
         comparison_plots.curves(found, 999)
@@ -176,20 +179,20 @@ def test_figures_show_the_data(folder):
         comparison_plots.ranking(compare.scores(found, 999))
 
 
-def test_figures_of_many_settings_hold_all_their_words(tmp_path):
-    """Six colours, the rest grey; no legend and no name beyond the figure's edge or another."""
+def test_figures_of_many_settings_keep_their_text_visible(tmp_path):
+    """Six colours, the rest grey; no text crosses the edge of the figure or another text."""
     many = [{"gamma": 0.9 + number / 100} for number in range(8)]
     many.append({"greedy_share": 0.0, "n_step": 1, "critic_layer_norm": False, "batch_size": 32})
     for number, changes in enumerate(many):
         write_run(tmp_path / f"{number}", 0, [0.0, float(number)], **changes)
-    found, _ = compare.find(tmp_path)
+    found, _ = compare.find_runs(tmp_path)
     curves = comparison_plots.curves(found, 20, published=True)
     labels = [text.get_text() for text in curves.legends[0].get_texts()]
     assert labels[3].startswith("greedy_share 0.0, n_step 1"), "the best is first"
     assert (len(labels), labels[-1]) == (3 + 6 + 1, "further settings: interquartile means")
     ranking = comparison_plots.ranking(compare.scores(found, 20))
     for figure in (curves, ranking):
-        figure.savefig(tmp_path / "figure.png")  # places everything
+        figure.savefig(tmp_path / "figure.png")  # computes the layout
     box = curves.legends[0].get_window_extent()
     assert box.x0 >= 0
     assert box.x1 <= curves.bbox.x1
@@ -200,18 +203,18 @@ def test_figures_of_many_settings_hold_all_their_words(tmp_path):
 
 
 def test_published_scores_are_drawn(folder):
-    axes = comparison_plots.curves(compare.find(folder)[0], 20, published=True).axes[0]
+    axes = comparison_plots.curves(compare.find_runs(folder)[0], 20, published=True).axes[0]
     heights = {float(line.get_ydata()[0]) for line in axes.lines}
     assert {11.33, 13.96} <= heights
     assert pd.Series([str(line.get_label()) for line in axes.lines]).str.contains("PPO2").any()
 
 
-def test_long_names_that_begin_alike_are_told_apart():
+def test_long_names_with_the_same_beginning_get_distinct_labels():
     common = "actor_fc_layer_params (256, 256, 256), greedy_share 0.0, n_step 1, "
     names = [
         common + "replay_buffer_capacity 10000",
         "defaults",
         common + "replay_buffer_capacity 10000, reward_scale_factor 1.0",
     ]
-    labels = compare.told_apart(names, 60)
+    labels = compare.distinct_labels(names, 60)
     assert labels == ["4 shared", "defaults", "4 shared, reward_scale_factor 1.0"]

@@ -1,4 +1,4 @@
-"""Numbers over seeds, each against a value that is known otherwise."""
+"""Statistics over seeds, each compared with a value from another source."""
 
 import math
 
@@ -13,7 +13,7 @@ from labkit.analysis import statistics
     ("values", "expected"),
     [
         ([7.0], 7.0),
-        ([1, 2, 9], 4.0),  # too few for a quarter to be one
+        ([1, 2, 9], 4.0),  # a quarter of three values, rounded down, is none
         ([0, 1, 2, 100], 1.5),
         ([3, 1, 100, 2, -50], 2.0),
         (range(8), 3.5),
@@ -29,8 +29,8 @@ def test_no_interval_from_fewer_than_five_seeds():
     assert statistics.bootstrap_interval([5.0] * 5) == (5.0, 5.0)
 
 
-def test_bootstrap_interval_is_that_of_every_resample():
-    """Five seeds have 5⁵ = 3125 resamples: all of them, instead of 10 000 drawn ones."""
+def test_bootstrap_interval_agrees_with_all_possible_resamples():
+    """Five seeds have only 5⁵ = 3125 resamples, so the exact quantiles are known."""
     values = np.array([8.2, 3.1, 9.9, 10.4, 6.0])
     everything = values[np.indices((5,) * 5).reshape(5, -1)]
     means = np.sort(everything, axis=0)[1:4].mean(0)
@@ -40,7 +40,7 @@ def test_bootstrap_interval_is_that_of_every_resample():
     assert statistics.bootstrap_interval(values) == (low, high)
 
 
-def test_bootstrap_covers_what_it_says():
+def test_bootstrap_interval_has_its_nominal_coverage():
     generator = np.random.default_rng(1)
     hits = 0
     for _ in range(40):
@@ -49,7 +49,7 @@ def test_bootstrap_covers_what_it_says():
     assert hits >= 33  # 38 of 40 are expected
 
 
-def test_probability_of_improvement_is_mann_whitney():
+def test_probability_of_improvement_agrees_with_mann_whitney():
     ours, theirs = [1.0, 4.0, 6.0], [2.0, 4.0]
     assert statistics.probability_of_improvement(ours, theirs) == pytest.approx(3.5 / 6)
     statistic = stats.mannwhitneyu(ours, theirs).statistic
@@ -61,12 +61,14 @@ def test_probability_of_improvement_is_mann_whitney():
     # Cohen, "Statistical Power Analysis" (1988), table 2.4.1, two-sided 0.05, power 0.80.
     [(0.2, 393), (0.5, 64), (0.8, 26), (1.0, 17), (1.2, 12), (1.4, 9)],
 )
-def test_seeds_needed_are_those_of_cohens_table(effect, seeds):
+def test_seeds_needed_agree_with_cohens_table(effect, seeds):
     needed = statistics.seeds_needed(3 * effect, (3.0, 3.0))
-    assert abs(needed - seeds) <= 1  # he used tables; exact values differ by one
+    assert (
+        abs(needed - seeds) <= 1
+    )  # Cohen interpolated in tables; exact values differ by at most one
 
 
-def test_power_is_what_simulated_studies_find():
+def test_power_agrees_with_simulated_studies():
     generator = np.random.default_rng(0)
     a = generator.normal(0.0, 1.0, (4000, 5))
     b = generator.normal(2.0, 2.0, (4000, 5))
@@ -74,9 +76,9 @@ def test_power_is_what_simulated_studies_find():
     assert statistics.power(2.0, (1.0, 2.0), 5, 0.05) == pytest.approx(found, abs=0.03)
 
 
-def test_settings_that_cannot_be_told_apart():
-    assert statistics.seeds_needed(0.0, (1.0, 1.0), most=50) is None
-    assert statistics.seeds_needed(0.01, (1.0, 1.0), most=50) is None
+def test_seeds_needed_without_a_detectable_difference():
+    assert statistics.seeds_needed(0.0, (1.0, 1.0), max_seeds=50) is None
+    assert statistics.seeds_needed(0.01, (1.0, 1.0), max_seeds=50) is None
     assert statistics.seeds_needed(1.0, (0.0, 0.0)) == 2
     assert statistics.seeds_needed(0.0, (0.0, 0.0)) is None
     assert math.isclose(statistics.power(0.0, (1.0, 1.0), 6, 0.05), 0.05, rel_tol=1e-6)

@@ -1,4 +1,4 @@
-"""Figures show the numbers they were given."""
+"""Figures show the numbers in the metrics."""
 
 import math
 
@@ -15,7 +15,7 @@ LOGGED = ["critic_loss", "actor_loss", "alpha_loss", "alpha"]
 
 
 def metrics(distances=((0.1, 0.2), (1.0, 1.5), (2.0, 4.0))) -> pd.DataFrame:
-    """Three evaluations, and between them rows with losses alone, as a run writes them."""
+    """Three evaluations and, between them, rows with losses only, as a run writes them."""
     rows = []
     for i, (returns, metres) in enumerate(zip(RETURNS, distances, strict=True)):
         steps = {"env_step": 10_000 + 500 * i, "gradient_step": 500 * i}
@@ -31,7 +31,7 @@ def line(axes, label):
     return next(line for line in axes.lines if line.get_label() == label)
 
 
-def test_published_curve_is_the_sources():
+def test_published_curve_has_the_numbers_of_its_source():
     curve = dict(run_plots.PUBLISHED_CURVE)
     assert curve[0] == -0.796275
     assert curve[60_000] == -1.674075
@@ -52,7 +52,7 @@ def test_learning_curve_draws_means_and_every_episode():
     assert "rewards" in axes.get_ylabel()
 
 
-def test_published_curve_starts_after_the_random_steps_and_names_its_source():
+def test_published_curve_starts_after_the_warm_up_and_names_its_source():
     figure = run_plots.learning_curve(metrics())
     published = line(figure.axes[0], "TF-Agents tutorial, sampled actions, replay 10 000")
     assert published.get_xydata()[0].tolist() == [10_000, -0.796275]
@@ -95,7 +95,7 @@ def test_distance_and_length_draw_the_episodes():
 
 
 @pytest.mark.parametrize("nothing", [(math.nan, math.nan), (), math.nan])
-def test_what_does_not_walk_has_no_distance_panel(nothing):
+def test_without_distances_there_is_no_distance_panel(nothing):
     (axes,) = run_plots.distance_and_length(metrics([nothing] * 3)).axes
     assert "length" in axes.get_ylabel()
 
@@ -103,7 +103,7 @@ def test_what_does_not_walk_has_no_distance_panel(nothing):
 def test_one_row_is_enough():
     table = metrics()
     (axes,) = run_plots.learning_curve(table.iloc[1:2]).axes
-    assert line(axes, "evaluation mean").get_marker() == "o"  # a line of one point is invisible
+    assert line(axes, "evaluation mean").get_marker() == "o"  # a line with one point is invisible
     figure = run_plots.losses(table.iloc[:1])
     assert all(axes.lines[0].get_marker() == "o" for axes in figure.axes)
     assert style.png_of(figure)
@@ -112,14 +112,14 @@ def test_one_row_is_enough():
 @pytest.mark.parametrize(
     "draw", [run_plots.learning_curve, run_plots.losses, run_plots.distance_and_length]
 )
-def test_nothing_to_draw_is_said_in_one_line(draw):
+def test_metrics_without_data_raise_a_one_line_error(draw):
     for table, message in ((metrics().iloc[:0], "hold no"), (pd.DataFrame(), "have no column")):
         with pytest.raises(ValueError, match=message) as error:
             draw(table)
         assert "\n" not in str(error.value)
 
 
-def test_a_notebook_goes_on_where_there_is_nothing_to_draw_yet(capsys):
+def test_if_any_prints_a_line_instead_of_a_missing_figure(capsys):
     assert run_plots.if_any(run_plots.losses, metrics().iloc[:0]) is None
     assert capsys.readouterr().out == (
         "no figure: these metrics hold no losses: no gradient step was logged yet\n"
@@ -129,7 +129,7 @@ def test_a_notebook_goes_on_where_there_is_nothing_to_draw_yet(capsys):
         run_plots.if_any(run_plots.losses, pd.DataFrame())
 
 
-def test_a_figure_is_described_for_those_who_cannot_see_it():
+def test_a_figure_has_an_alternative_text():
     assert style.describe(run_plots.learning_curve(metrics(), title="a run")) == (
         "Figure. A run. Shows return of an episode (sum of rewards) over env steps; drawn: "
         "TF-Agents tutorial, sampled actions, replay 10 000, each episode, evaluation mean."
@@ -159,3 +159,35 @@ def test_a_notebook_shows_one_small_picture_on_white(draw, tmp_path):
     assert corner[:3].tolist() == list(to_rgb("white"))
     assert corner[-1] == 1
     assert not pyplot.get_fignums()  # pyplot would display it a second time
+
+
+def rows() -> pd.DataFrame:
+    """Two rows of losses, and between them an evaluation that took two seconds."""
+    nothing = {"collect_return": math.nan, "eval_return": math.nan, "eval_returns": ()}
+    losses = {"critic_loss": 1.0, "actor_loss": -2.0, "alpha": 0.02}
+    return pd.DataFrame([
+        {**nothing, "gradient_step": 0, "wall_seconds": 1.0,
+         "eval_return": 1.5, "eval_returns": (1.0, 2.0)},
+        {**nothing, **losses, "gradient_step": 100, "wall_seconds": 2.0, "collect_return": 0.5},
+        {**nothing, "gradient_step": 100, "wall_seconds": 4.0,
+         "eval_return": 3.0, "eval_returns": (3.0,)},
+        {**nothing, **losses, "gradient_step": 150, "wall_seconds": 5.0, "collect_return": 0.7},
+    ])  # fmt: skip
+
+
+def test_iterations_per_second_exclude_evaluations():
+    assert run_plots.iterations_per_second(rows()) == ([100.0, 150.0], [100.0, 50.0])
+
+
+def test_training_figure_draws_each_column_in_its_panel():
+    figure = run_plots.training_figure(rows())
+    returns, critic, actor, alpha, speed = figure.axes
+    lines = {line.get_label(): line.get_xydata().tolist() for line in returns.lines}
+    assert lines["evaluation, deterministic"] == [[0, 1.5], [100, 3.0]]
+    assert lines["collected, with noise"] == [[100, 0.5], [150, 0.7]]
+    assert critic.lines[0].get_ydata().tolist() == [1, 1]
+    assert actor.lines[0].get_ydata().tolist() == [-2, -2]
+    assert alpha.lines[0].get_ydata().tolist() == [0.02, 0.02]
+    assert speed.lines[0].get_ydata().tolist() == [100, 50]
+    for row in range(1, 4):  # the first seconds of a run
+        assert style.png_of(run_plots.training_figure(rows().iloc[:row]))

@@ -56,7 +56,7 @@ def atoms(path):
     return names
 
 
-def test_video_is_what_browsers_play_and_lasts_as_long_as_the_simulation(minitaur, tmp_path):
+def test_video_plays_in_browsers_and_lasts_as_long_as_the_simulation(minitaur, tmp_path):
     recording = record(minitaur, tmp_path / "new" / "folder" / "stand.mp4", seed=1)
     meta, frames = read(recording.path)
     assert meta["codec"] == "h264"
@@ -105,13 +105,15 @@ def test_recording_is_the_episode(minitaur, tmp_path):
         del minitaur.step
     assert len(actions) == recording.steps == 50
     assert recording.return_ == pytest.approx(sum(float(each.reward) for each in rewards))
-    # First and last state are among the pictures, each with its time and the caller's text.
+    # The pictures include the first and the last state, each with its time and the caption.
     assert recording.captions[0] == "0.0 s   0 m"
     assert recording.captions[-1] == "0.5 s   13 m"
     assert len(recording.frames) == len(recording.captions) == 14
     assert np.any(recording.frames[0] != recording.frames[-1])
     caption_corner = read(recording.path)[1][0][-20:, :60].astype(int)
-    assert np.abs(caption_corner - recording.frames[0][-20:, :60]).max() > 100  # it is written in
+    assert (
+        np.abs(caption_corner - recording.frames[0][-20:, :60]).max() > 100
+    )  # the caption is drawn into the frame
 
 
 def test_episode_that_ends_early(minitaur, tmp_path):
@@ -124,7 +126,7 @@ def test_episode_that_ends_early(minitaur, tmp_path):
     assert len(recording.frames) >= 2
 
 
-def test_long_episodes_keep_few_frames(minitaur, tmp_path, monkeypatch):
+def test_recordings_of_long_episodes_keep_few_frames(minitaur, tmp_path, monkeypatch):
     monkeypatch.setattr(video, "KEPT_FRAMES", 6)
     raw = raw_env(minitaur)
     recording = record(
@@ -142,7 +144,7 @@ def test_frame_follows_the_robot(minitaur):
     assert here.dtype == np.uint8
 
     def dark(picture):
-        """Where the robot's dark body is: mean row and column."""
+        """The mean row and column of the robot's dark body."""
         return np.argwhere(picture.max(axis=2) < 80).mean(axis=0)
 
     place, turn = raw._pybullet_client.getBasePositionAndOrientation(raw.minitaur.quadruped)
@@ -155,7 +157,7 @@ def test_frame_follows_the_robot(minitaur):
     finally:
         raw._pybullet_client.resetBasePositionAndOrientation(raw.minitaur.quadruped, place, turn)
     np.testing.assert_allclose(dark(far), dark(here), atol=2)
-    assert np.abs(dark(here) - (120, 160)).max() < 50  # near the middle
+    assert np.abs(dark(here) - (120, 160)).max() < 50  # near the centre
     assert np.mean(np.abs(far.astype(int) - here) > 20) > 0.2  # the ground has moved
 
 
@@ -176,7 +178,7 @@ def test_drawing_does_not_touch_the_simulation(minitaur, tmp_path):
 @pytest.mark.parametrize(
     "name", ["HalfCheetahBulletEnv-v0", "InvertedPendulumBulletEnv-v0", "CartPole-v1"]
 )
-def test_other_environments_are_drawn(name):
+def test_other_environments_can_be_drawn(name):
     from tf_agents.environments import suite_gym
 
     env = suite_gym.wrap_env(gym.make(name).unwrapped)
@@ -192,7 +194,7 @@ def test_other_environments_are_drawn(name):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("before", [None, b"an older video"])
-def test_interrupt_leaves_no_half_file(minitaur, tmp_path, error, before):
+def test_an_interrupt_leaves_no_incomplete_file(minitaur, tmp_path, error, before):
     path, calls = tmp_path / "a.mp4", []
     if before:
         path.write_bytes(before)
@@ -205,14 +207,14 @@ def test_interrupt_leaves_no_half_file(minitaur, tmp_path, error, before):
 
     with pytest.raises(error):
         record(minitaur, path, policy)
-    assert any(name.startswith(".recording") for name in calls[-1])  # there was one to remove
+    assert any(name.startswith(".recording") for name in calls[-1])  # there was a draft to remove
     assert leftovers(tmp_path) == (["a.mp4"] if before else [])
     assert not before or path.read_bytes() == before
 
 
-def test_too_large_a_video_is_encoded_smaller(minitaur, tmp_path):
-    wished = record(minitaur, tmp_path / "a.mp4")
-    limit = wished.path.stat().st_size * 2 // 3
+def test_a_large_video_is_encoded_at_lower_quality(minitaur, tmp_path):
+    full = record(minitaur, tmp_path / "a.mp4")
+    limit = full.path.stat().st_size * 2 // 3
     smaller = record(minitaur, tmp_path / "b.mp4", max_bytes=limit)
     assert smaller.path.stat().st_size <= limit
     meta, frames = read(smaller.path)
@@ -220,14 +222,14 @@ def test_too_large_a_video_is_encoded_smaller(minitaur, tmp_path):
     assert "moov" in atoms(smaller.path)[:3]
 
 
-def test_a_limit_that_cannot_be_kept_is_named(minitaur, tmp_path):
-    with pytest.raises(video.VideoTooLarge, match="allowed are 500") as error:
+def test_an_impossible_size_limit_is_reported(minitaur, tmp_path):
+    with pytest.raises(video.VideoTooLarge, match="at most 500 bytes") as error:
         record(minitaur, tmp_path / "a.mp4", max_bytes=500)
     assert "\n" not in str(error.value)
     assert leftovers(tmp_path) == []
 
 
-def test_an_encoder_that_loses_frames_is_noticed(minitaur, tmp_path, monkeypatch):
+def test_lost_frames_are_detected(minitaur, tmp_path, monkeypatch):
     monkeypatch.setattr(video.imageio_ffmpeg, "count_frames_and_secs", lambda _: (7, 0.28))
     with pytest.raises(RuntimeError, match="all 13 frames"):
         record(minitaur, tmp_path / "a.mp4")
@@ -235,14 +237,14 @@ def test_an_encoder_that_loses_frames_is_noticed(minitaur, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("wrong", [{"width": 161}, {"height": 0}, {"fps": 0}, {"max_steps": 0}])
-def test_wrong_numbers_are_refused_at_once(tmp_path, wrong):
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):
+def test_invalid_numbers_are_rejected_before_recording(tmp_path, wrong):
+    with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` must be"):
         record(None, tmp_path / "a.mp4", **wrong)
     assert leftovers(tmp_path) == []
 
 
 def pictures(count):
-    """Plain grey ones, of value 10 times their index."""
+    """Grey pictures; each has the value of 10 times its index."""
     return [np.full((60, 80, 3), 10 * i, np.uint8) for i in range(count)]
 
 
@@ -254,8 +256,8 @@ def strip_of(png, tmp_path):
 def test_film_strip_holds_first_last_and_evenly_spaced_frames(tmp_path):
     strip = strip_of(video.film_strip(pictures(21), columns=6), tmp_path)
     assert strip.shape == (150, 6 * 206 - 6, 3)
-    middles = strip[75, 100::206, 0]
-    np.testing.assert_allclose(middles, [0, 40, 80, 120, 160, 200], atol=3)
+    centres = strip[75, 100::206, 0]
+    np.testing.assert_allclose(centres, [0, 40, 80, 120, 160, 200], atol=3)
 
 
 def test_film_strip_of_a_short_episode(tmp_path):
@@ -264,7 +266,7 @@ def test_film_strip_of_a_short_episode(tmp_path):
     )
     assert strip.shape == (150 + 44, 2 * 206 - 6, 3)
     assert strip[:22].min() < 100  # the title
-    assert strip[-22:, :200].min() < 100  # a caption each
+    assert strip[-22:, :200].min() < 100  # a caption below each picture
     assert strip[-22:, 206:].min() < 100
     with pytest.raises(ValueError, match="frames"):
         video.film_strip([])
