@@ -26,8 +26,8 @@ from labkit.training import run_directory
 STUDY = ROOT / "results" / "minitaur" / "study"
 RUNS, RESULTS = ROOT / "runs" / "ray_vs_local", ROOT / "results" / "ray_vs_local"
 # Tracked runs, which are not repeated: executor, folder, prefix of the run directories, seeds.
-LOCAL = ("local", STUDY / "greedy_share-back", "seed-", (1, 2, 3))
-AGAIN = ("local", STUDY / "greedy_share-back-again", "seed-", (1, 2))
+LOCAL = ("local", STUDY / "no-greedy_share", "seed-", (1, 2, 3))
+AGAIN = ("local", STUDY / "no-greedy_share-again", "seed-", (1, 2))
 EARLIER = ("ray, every 50", RESULTS, "every-50-", (1, 2, 3))
 FIELDS = (
     *("executor", "seed", "mean_return", "deviation", "samples_per_insert"),
