@@ -1,48 +1,50 @@
-"""Where labkit's time goes: each part alone, and in the loop, where everything overlaps.
+"""Wall time of each component of labkit's iteration, in the training loop and alone.
 
-This is a process of its own: the probes cost a little, so the throughput is measured without them.
-They wrap the functions of `labkit.training.local` that `probe` lists; if one is moved, this must
-follow, and `main` names each that was never called.
+This runs in a separate process, because its probes slow the loop down a little. `probe` wraps
+functions that `labkit.training.local` calls. If one of them moves, `probe` must follow; `main`
+raises an error that names every probe that was never called.
 """
 
+import argparse
 import concurrent.futures
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 import labkit
-from benchmarks.contender_labkit import configure, time_training
+from benchmarks.run_labkit import configure, time_training
 from benchmarks.stopwatch import per_call_ms, worker
 from labkit.environments.seeding import raw_env
 from labkit.sac.policies import ActorPolicy
-from labkit.sac.update import make_steps, make_update
-from labkit.training import components as labkit_parts
+from labkit.sac.update import make_update
+from labkit.training import components, learner
 
 ENGINE, ENVIRONMENT, WRAPPERS = "physics engine", "environment's Python", "wrappers"
 POLICY, WRITING, WAITING = "policy", "writing", "waiting for the gradient step"
-SAMPLING, GRADIENT = "sampling", "gradient step"  # in the loop, the second waits for the first
-ACTS = (POLICY, ENGINE, ENVIRONMENT, WRAPPERS, WRITING, WAITING)  # the thread that acts
-LEARNS = (GRADIENT,)  # the thread that learns
+SAMPLING, GRADIENT = "sampling", "gradient step"  # in the loop, a gradient step includes sampling
+ACTS = (POLICY, ENGINE, ENVIRONMENT, WRAPPERS, WRITING, WAITING)  # in the acting thread
+LEARNS = (GRADIENT,)  # in the learning thread
 
 
 class Probes:
-    """Adds up the wall time that passes within wrapped functions, by name."""
+    """Adds up the wall time spent in wrapped functions, by name."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.calls: defaultdict[str, int] = defaultdict(int)
 
     def clear(self) -> None:
-        """Forgets what was added up: the warm-up compiled."""
+        """Resets all sums; called after the warm-up, which includes compilation."""
         self.seconds.clear()
         self.calls.clear()
 
     def wrap(self, name: str, function: Callable) -> Callable:
-        """The same function, timed."""
+        """Returns the function with its calls timed under `name`."""
 
-        def timed(*args, **kwargs):
+        def timed(*args: Any, **kwargs: Any) -> Any:
             start = time.perf_counter()
             try:
                 return function(*args, **kwargs)
@@ -53,8 +55,8 @@ class Probes:
         return timed
 
 
-def probe(parts, probes: Probes) -> None:
-    """Wraps what one iteration passes through; nested parts are told apart in `split`."""
+def probe(parts: components.TrainingComponents, probes: Probes) -> None:
+    """Wraps the functions that one iteration calls; `split` subtracts nested times."""
     env, inner = parts.collect_env, raw_env(parts.collect_env)
     client = inner._pybullet_client
     client.stepSimulation = probes.wrap(ENGINE, client.stepSimulation)
@@ -64,29 +66,25 @@ def probe(parts, probes: Probes) -> None:
     ActorPolicy.__call__ = probes.wrap(POLICY, ActorPolicy.__call__)
     result = concurrent.futures.Future.result
     concurrent.futures.Future.result = probes.wrap(WAITING, result)
-    make_steps = make_steps
+    make_steps = learner.make_steps
 
-    def timed_steps(*args):
+    def timed_steps(*args: Any) -> tuple[Callable, Any]:
         steps, begun = make_steps(*args)
         return probes.wrap(GRADIENT, steps), begun
 
-    make_steps = timed_steps
+    learner.make_steps = timed_steps
 
 
 def split(probes: Probes, iterations: int, wall_ms: float) -> dict[str, float]:
-    """Milliseconds of one iteration by part; the rest of the acting thread comes last."""
+    """Milliseconds of one iteration by component; the rest of the acting thread comes last."""
     ms = {name: 1e3 * seconds / iterations for name, seconds in probes.seconds.items()}
-    parts = {
-        **ms,
-        ENVIRONMENT: ms["raw"] - ms[ENGINE],
-        WRAPPERS: ms["env"] - ms["raw"],
-    }
-    parts = {name: parts[name] for name in (*ACTS, *LEARNS)}
-    return {**parts, "the rest": wall_ms - sum(parts[name] for name in ACTS)}
+    ms |= {ENVIRONMENT: ms["raw"] - ms[ENGINE], WRAPPERS: ms["env"] - ms["raw"]}
+    found = {name: ms[name] for name in (*ACTS, *LEARNS)}
+    return {**found, "the rest": wall_ms - sum(found[name] for name in ACTS)}
 
 
-def alone(parts, config) -> dict[str, float]:
-    """Milliseconds of one call of each part while nothing else runs."""
+def alone(parts: components.TrainingComponents, config: labkit.SACConfig) -> dict[str, float]:
+    """Milliseconds of one call of each component while nothing else runs."""
     env, policy = parts.collect_env, ActorPolicy(parts.agent, seed=0)
     step = env.reset()
     observation, action = step.observation, policy(step.observation)
@@ -95,7 +93,7 @@ def alone(parts, config) -> dict[str, float]:
     batches = iter(parts.replay.dataset(config.batch_size))
     update = make_update(parts.agent, parts.layout, parts.strategy)
     rows = next(batches)
-    for _ in range(20):  # traced, and past the batches that were fetched ahead
+    for _ in range(20):  # compiles the update and consumes the prefetched batches
         update(rows), next(batches)
     return {
         POLICY: per_call_ms(lambda: policy(observation), 200),
@@ -108,20 +106,24 @@ def alone(parts, config) -> dict[str, float]:
     }
 
 
-def main(options) -> dict:
-    """Both columns, and the iterations per second with the probes on."""
+def main(options: argparse.Namespace) -> dict[str, Any]:
+    """Measures the components alone and in the loop, and the loop's speed with probes.
+
+    Raises:
+        RuntimeError: a probe was never called.
+    """
     config = configure(options.warmup, options.iterations, options.initial)
-    parts = labkit_parts.build(config)
-    labkit_parts.warm_up(config, parts)
+    parts = components.build(config)
+    components.warm_up(config, parts)
     with labkit.quiet():
         one_by_one = alone(parts, config)
     probes = Probes()
     probe(parts, probes)
     timed = time_training(parts, options.warmup, options.iterations, probes.clear)
     parts.close()
-    unseen = [name for name in (ENGINE, POLICY, WRITING, *LEARNS) if not probes.calls[name]]
-    if unseen:
-        raise RuntimeError(f"labkit.training.local no longer passes through: {', '.join(unseen)}")
+    uncalled = [name for name in (ENGINE, POLICY, WRITING, *LEARNS) if not probes.calls[name]]
+    if uncalled:
+        raise RuntimeError(f"labkit.training.local no longer calls: {', '.join(uncalled)}")
     return {
         "alone": one_by_one,
         "in_loop": split(probes, options.iterations, timed["wall_ms"]),

@@ -1,10 +1,10 @@
-"""Runs the training of notebook 02 over seeds, and with one change undone at a time.
+"""Runs the training of notebook 02 with several seeds, and ablates its settings one at a time.
 
     python benchmarks/cartpole_dqn.py                     # writes results/cartpole_dqn.csv
-    python benchmarks/cartpole_dqn.py --seeds 7 --plain   # one more seed, nothing undone
+    python benchmarks/cartpole_dqn.py --seeds 7 --plain   # one more seed, no ablations
 
-Each row is a run of the notebook itself, by papermill, up to the cell that is tagged `result`. Rows
-that the output file holds already are kept and not run again: remove it to start anew.
+papermill runs the notebook itself up to the cell tagged `result`; each run becomes a row. Runs
+that already have a row are skipped. Remove the output file to run all of them again.
 """
 
 import argparse
@@ -27,8 +27,8 @@ RESULT = re.compile(
     r"(?P<env_steps>\d+) env steps, "
     r"(?P<training_seconds>\d+) s of training \((?P<cpu_seconds>\d+) s of CPU\)"
 )
-# What the source document has, one at a time; each with seed 0.
-UNDONE = [
+# One setting at a time has the source document's value; each with seed 0.
+ABLATIONS = [
     {"td_loss": "huber"},
     {"target_update_tau": 1.0},
     {"replay_buffer_capacity": 1000},
@@ -38,15 +38,15 @@ UNDONE = [
 
 
 def main() -> int:
-    """Runs what is asked for; returns the exit status."""
+    """Runs the requested settings; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--plain", action="store_true", help="leave out the runs with changes")
+    parser.add_argument("--plain", action="store_true", help="leave out the ablations")
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "cartpole_dqn.csv")
     options = parser.parse_args()
     logging.getLogger("papermill").setLevel(logging.ERROR)
     settings: list[dict] = [{"seed": seed} for seed in options.seeds]
-    settings += [] if options.plain else [{"seed": 0, **change} for change in UNDONE]
+    settings += [] if options.plain else [{"seed": 0, **change} for change in ABLATIONS]
     options.output.parent.mkdir(parents=True, exist_ok=True)
     done = finished(options.output)
     with options.output.open("a", newline="") as file:
@@ -65,14 +65,14 @@ def main() -> int:
 
 
 def key(setting: dict) -> tuple[str, ...]:
-    """A setting as the CSV's first three columns: seed, changed, value."""
+    """Returns a setting as the CSV's first three columns: seed, changed, value."""
     change = [(name, value) for name, value in setting.items() if name != "seed"]
     name, value = change[0] if change else ("", "")
     return str(setting["seed"]), name, str(value)
 
 
 def finished(path: Path) -> set[tuple[str, ...]]:
-    """The settings that a file holds rows of; none where there is no file."""
+    """Returns the settings that have a row in the file; none if there is no file."""
     if not path.exists():
         return set()
     with path.open() as file:
@@ -80,7 +80,11 @@ def finished(path: Path) -> set[tuple[str, ...]]:
 
 
 def run(setting: dict) -> dict:
-    """One run of the notebook's training; the CSV's row."""
+    """Runs the notebook's training once and returns the CSV's row.
+
+    Raises:
+        RuntimeError: the notebook printed no result.
+    """
     notebook = load_notebook_node(str(NOTEBOOK))
     tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
     last = next(i for i, tag in enumerate(tags) if "result" in tag)
@@ -94,7 +98,7 @@ def run(setting: dict) -> dict:
     output = "".join(out.get("text", "") for out in executed.cells[-1].outputs)
     found = RESULT.search(output)
     if found is None:
-        raise RuntimeError(f"no result in {output!r}")
+        raise RuntimeError(f"the notebook's result cell must print a result, got {output!r}")
     seed, name, value = key(setting)
     return {"seed": seed, "changed": name, "value": value, **found.groupdict()}
 

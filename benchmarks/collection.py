@@ -1,15 +1,16 @@
 """Env steps per second of 1, 2 and 4 rollout workers without a learner: `make bench-collection`.
 
-The parts are those of `labkit.train_on_ray`, the limiter excepted: inserts are free. The parameter
-server gets new weights every half second, and the workers pull them as they always do. Beside them:
-as many processes that take env steps with the same policy and do nothing else, without Ray or
-Reverb: how far those scale is what the machine allows.
+The Ray actors are those of `labkit.train_on_ray`, but the rate limiter never blocks inserts. The
+parameter server receives new weights every half second, and the workers pull them as usual. For
+comparison, the benchmark runs the same number of independent processes that only take env steps
+with the same policy, without Ray and Reverb. Their scaling is the limit of the machine.
 """
 
 import json
 import multiprocessing
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,19 @@ from labkit.sac.update import flat_weights
 from labkit.strategy import make_strategy
 
 OUT = Path(__file__).resolve().parent / "results"
-PARTS = ("replay", "parameter server")
+SERVERS = ("replay", "parameter server")
 WORKERS = "rollout workers"
 
 
-def play(number: int, seconds: float, gate: Any, rates: Any) -> None:
-    """Takes env steps by the untrained policy and keeps nothing; puts down how many a second."""
+def step_alone(number: int, seconds: float, barrier: Any, rates: Any) -> None:
+    """Takes env steps with the untrained policy; puts the steps per second into a queue.
+
+    Args:
+        number: seeds the environment and the policy.
+        seconds: how long to measure.
+        barrier: a `multiprocessing.Barrier` on which all processes start.
+        rates: the `multiprocessing.Queue` for the result.
+    """
     from labkit.distributed.workers import actor_policy
     from labkit.sac.collector import Collector
 
@@ -45,7 +53,7 @@ def play(number: int, seconds: float, gate: Any, rates: Any) -> None:
     policy = actor_policy(config, env, number, config.greedy_share)
     collector = Collector(env, policy, lambda *row: None, policy.new_episode, config.n_step)
     collector.run(200)
-    gate.wait(START_SECONDS)
+    barrier.wait(START_SECONDS)
     begin, steps = time.monotonic(), 0
     while (spent := time.monotonic() - begin) < seconds:
         collector.run(50)
@@ -54,24 +62,24 @@ def play(number: int, seconds: float, gate: Any, rates: Any) -> None:
 
 
 def alone(count: int, seconds: float) -> float:
-    """Env steps per second of so many processes that share nothing but the machine."""
-    fresh = multiprocessing.get_context("spawn")
-    gate, rates = fresh.Barrier(count), fresh.Queue()
-    players = [
-        fresh.Process(target=play, args=(number, seconds, gate, rates), daemon=True)
+    """Env steps per second of `count` independent processes together."""
+    spawn = multiprocessing.get_context("spawn")
+    barrier, rates = spawn.Barrier(count), spawn.Queue()
+    processes = [
+        spawn.Process(target=step_alone, args=(number, seconds, barrier, rates), daemon=True)
         for number in range(count)
     ]
-    for player in players:
-        player.start()
-    return sum(rates.get(timeout=START_SECONDS + seconds) for _ in players)
+    for process in processes:
+        process.start()
+    return sum(rates.get(timeout=START_SECONDS + seconds) for _ in processes)
 
 
 def measure(collectors: int, seconds: float) -> dict[str, Any]:
-    """Env steps per second of so many workers, and the cores that the servers keep busy."""
+    """Env steps per second of `collectors` rollout workers, and the cores that each actor uses."""
     import ray
 
     from labkit.distributed.parameter_server import ParameterServer
-    from labkit.distributed.replay_actor import Replay
+    from labkit.distributed.replay_actor import ReplayActor
     from labkit.distributed.supervisor import ActorSupervisor
     from labkit.distributed.workers import RolloutWorker
 
@@ -80,37 +88,40 @@ def measure(collectors: int, seconds: float) -> dict[str, Any]:
     agent = create_agent(config, env, make_strategy("cpu", config.batch_size))
     weights = flat_weights(agent).numpy()
     with tempfile.TemporaryDirectory() as name, ray_cluster.connection(None, collectors):
-        crew, folder, port = ActorSupervisor(), Path(name), free_port()
+        supervisor, folder, port = ActorSupervisor(), Path(name), free_port()
         server = f"{ray.util.get_node_ip_address()}:{port}"
-        crew.start_actor("replay", Replay, config, layout_of(env), folder, port, False, num_cpus=0)
-        parameters = crew.start_actor(
+        arguments: tuple = (config, layout_of(env), folder, port, False)
+        supervisor.start_actor("replay", ReplayActor, *arguments, num_cpus=0)
+        parameters = supervisor.start_actor(
             "parameter server", ParameterServer, folder / "p.npz", work="", num_cpus=0
         )
         for number in range(collectors):
-            arguments = (number, config, None, folder, server, crew.names, 0, collectors)
-            crew.start_actor(f"rollout worker {number}", RolloutWorker, *arguments, num_cpus=1)
-        version = 0
+            arguments = (number, config, None, folder, server, supervisor.names, 0, collectors)
+            supervisor.start_actor(
+                f"rollout worker {number}", RolloutWorker, *arguments, num_cpus=1
+            )
+        actors, version = supervisor.parts, 0
 
-        def look_until(done) -> None:
+        def push_until(done: Callable[[], bool]) -> None:
             nonlocal version
             while not done():
                 version += 1
                 ray.get(parameters.push.remote(version, version, weights))
-                list(crew.look(0.5))
+                list(supervisor.look(0.5))
 
-        workers = [part for name, part in crew.parts.items() if name.startswith("rollout")]
-        look_until(lambda: all(part.status.get("env_steps", 0) > 200 for part in workers))
-        first = {name: dict(part.status) for name, part in crew.parts.items()}
-        begin = crew.parts["replay"].heard_at
-        look_until(lambda: crew.parts["replay"].heard_at - begin >= seconds)
-        spent = crew.parts["replay"].heard_at - begin
-        last = {name: part.status for name, part in crew.parts.items()}
-        crew.stop_actors()
+        workers = [actor for name, actor in actors.items() if name.startswith("rollout")]
+        push_until(lambda: all(actor.status.get("env_steps", 0) > 200 for actor in workers))
+        first = {name: dict(actor.status) for name, actor in actors.items()}
+        begin = actors["replay"].heard_at
+        push_until(lambda: actors["replay"].heard_at - begin >= seconds)
+        spent = actors["replay"].heard_at - begin
+        last = {name: actor.status for name, actor in actors.items()}
+        supervisor.stop_actors()
     steps = last["replay"]["inserts"] - first["replay"]["inserts"]
-    cpu = dict.fromkeys((WORKERS, *PARTS), 0.0)
-    for name, then in first.items():
-        part = name if name in PARTS else WORKERS
-        cpu[part] += last[name]["cpu_seconds"] - then["cpu_seconds"]
+    cpu = dict.fromkeys((WORKERS, *SERVERS), 0.0)
+    for name, before in first.items():
+        kind = name if name in SERVERS else WORKERS
+        cpu[kind] += last[name]["cpu_seconds"] - before["cpu_seconds"]
     return {
         "collectors": collectors,
         "env_steps_per_second": steps / spent,
@@ -120,10 +131,10 @@ def measure(collectors: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def middle(cases: list[dict[str, Any]]) -> dict[str, Any]:
-    """The median of each number over the rounds: cores change their speed from minute to minute."""
+def median_case(cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """The median of each number over the rounds; the speed of the cores varies between them."""
     table = pd.json_normalize(cases).median()
-    busy = {name: float(table[f"cores_busy.{name}"]) for name in (WORKERS, *PARTS)}
+    busy = {name: float(table[f"cores_busy.{name}"]) for name in (WORKERS, *SERVERS)}
     return {
         "collectors": cases[0]["collectors"],
         **{name: float(table[name]) for name in ("env_steps_per_second", "alone")},
@@ -132,7 +143,7 @@ def middle(cases: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def text(results: dict[str, Any]) -> str:
-    """The table."""
+    """The results as a Markdown table."""
     lines = [
         "| collectors | env steps/s | of N × one | loops alone | of N × one | cores: workers "
         "| replay | parameter server |",
@@ -145,21 +156,21 @@ def text(results: dict[str, Any]) -> str:
             f"{case[what]:.0f} | {case[what] / (count * one[what]):.2f}"
             for what in ("env_steps_per_second", "alone")
         )
-        cores = (f"{busy[name]:.2f}" for name in (WORKERS, *PARTS))
+        cores = (f"{busy[name]:.2f}" for name in (WORKERS, *SERVERS))
         lines.append(f"| {' | '.join((str(count), *rates, *cores))} |")
     return "\n".join(lines)
 
 
 def draw(results: dict[str, Any]) -> Figure:
-    """Env steps per second over collectors, beside loops alone and a line up to the cores."""
+    """Draws env steps per second of rollout workers, of loops alone, and linear scaling."""
     counts = [case["collectors"] for case in results["cases"]]
     rates = [case["env_steps_per_second"] for case in results["cases"]]
     cores = results["machine"]["cores"]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6, 3), layout="constrained")
         axes = figure.subplots()
-        straight = [rates[0] * min(count, cores) for count in counts]
-        axes.plot(counts, straight, color=GREY, linestyle="--", label=f"linear up to {cores} cores")
+        linear = [rates[0] * min(count, cores) for count in counts]
+        axes.plot(counts, linear, color=GREY, linestyle="--", label=f"linear up to {cores} cores")
         loops = [case["alone"] for case in results["cases"]]
         axes.plot(counts, loops, color=ORANGE, marker="s", label="loops alone")
         axes.plot(counts, rates, color=BLUE, marker="o", label="rollout workers")
@@ -172,18 +183,18 @@ def draw(results: dict[str, Any]) -> Figure:
 
 
 @click.command()
-@click.option("--seconds", default=10.0, show_default=True, help="Timed for each count.")
-@click.option("--rounds", default=3, show_default=True, help="Medians of so many.")
-@click.option("--quick", is_flag=True, help="One collector, two seconds: does it work?")
-@click.option("--out", type=click.Path(path_type=Path), default=OUT, help="Where results go.")
+@click.option("--seconds", default=10.0, show_default=True, help="Seconds timed for each count.")
+@click.option("--rounds", default=3, show_default=True, help="Rounds; results are their medians.")
+@click.option("--quick", is_flag=True, help="A smoke test: one collector, two seconds.")
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, help="Output folder.")
 def main(seconds: float, rounds: int, quick: bool, out: Path) -> None:
-    """Measures, prints, writes collection.json and collection.png."""
+    """Measures, prints, and writes collection.json and collection.png."""
     results: dict[str, Any] = {"machine": machine()}
     counts, rounds, seconds = ((1,), 1, 2.0) if quick else ((1, 2, 4), rounds, seconds)
     measured = [measure(count, seconds) for _ in range(rounds) for count in counts]
     results["rounds"] = measured
     results["cases"] = [
-        middle([case for case in measured if case["collectors"] == count]) for count in counts
+        median_case([case for case in measured if case["collectors"] == count]) for count in counts
     ]
     out.mkdir(parents=True, exist_ok=True)
     (out / "collection.json").write_text(json.dumps(results, indent=1) + "\n")

@@ -1,17 +1,18 @@
-"""The time that one iteration cannot go below on this machine, from three measurements.
+"""A lower bound for the time of one iteration on this machine.
 
-One iteration is one env step and one gradient step. Counted are the physics engine (what PyBullet
-computes in one env step, without any Python around it) and the arithmetic of the update's matrix
-products (counted from the layer sizes) at the rate at which one core multiplies matrices of the
-hidden layers' size. Nothing else costs anything, the cores share the work perfectly, and only one
-robot's physics cannot be shared:
+One iteration is one env step and one gradient step. The bound counts two costs: the physics engine
+(PyBullet's computation in one env step, without Python) and the matrix products of the update
+(operations from the layer sizes, at the measured rate of one core for matrices of the hidden
+layers' size). It assumes that the cores share this work perfectly, except that one robot's physics
+runs on one core:
 
     floor = max(physics, (physics + arithmetic) / cores)
 
-Python, TensorFlow's dispatch, activations, Adam, sampling and copying are free in it. No program
-reaches it; it says how much of an iteration is there to be won at all.
+Python, TensorFlow's dispatch, activations, Adam, sampling and copying count as free. No program
+reaches the bound; the distance to it is the most that optimisation could gain.
 """
 
+import argparse
 import itertools
 import os
 import time
@@ -27,11 +28,11 @@ OBSERVATION, ACTION, BATCH, HIDDEN = 28, 8, 256, (256, 256)
 def update_flops(
     batch: int, observation: int, action: int, actor: Sequence[int], critic: Sequence[int]
 ) -> int:
-    """Floating-point operations in the matrix products of one SAC update, twin critics.
+    """Counts the floating-point operations of the matrix products in one SAC update.
 
-    A product `[batch, m] × [m, n]` costs 2·batch·m·n. Forward passes, gradients with respect to
-    weights (`w`) and to inputs (`x`), which no first layer needs, except that the actor's loss
-    goes through the critics into the actions:
+    A product `[batch, m] × [m, n]` takes 2·batch·m·n operations. Forward passes and gradients with
+    respect to weights (`w`) and inputs (`x`) count. First layers need no `x`, with one exception:
+    the actor loss differentiates the critics with respect to the actions. There are two critics:
 
         critic loss   actor, 2 targets, 2 critics forward; 2 critics w and x
         actor loss    actor, 2 critics forward; 2 critics x; actor w and x
@@ -55,18 +56,23 @@ def update_flops(
 
 
 def _products(sizes: Sequence[int]) -> int:
-    """Multiplications of one sample's forward pass."""
+    """Multiplications in the forward pass of one sample."""
     return sum(m * n for m, n in itertools.pairwise(sizes))
 
 
 def floor_ms(physics_ms: float, flops: int, rate: float, cores: int) -> float:
-    """The floor; `rate` in floating-point operations per second of one core."""
+    """Returns the floor in ms; `rate` is floating-point operations per second of one core."""
     arithmetic_ms = 1e3 * flops / rate
     return max(physics_ms, (physics_ms + arithmetic_ms) / cores)
 
 
 def matrix_rate(rounds: int = 30, chain: int = 50) -> float:
-    """Operations per second of one core on `[256, 256] × [256, 256]` float32: the best round."""
+    """Operations per second of one core on `[256, 256] × [256, 256]` float32: the best round.
+
+    Args:
+        rounds: timed calls.
+        chain: matrix products in one call.
+    """
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -75,8 +81,8 @@ def matrix_rate(rounds: int = 30, chain: int = 50) -> float:
     weights = np.linalg.qr(np.random.default_rng(0).normal(size=(size, size)))[0]
 
     @tf.function
-    def products(x, w):
-        for _ in range(chain):  # unrolled: one call's dispatch is spread over all of them
+    def products(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
+        for _ in range(chain):  # unrolled, so that the cost of dispatch is spread over all
             x = tf.matmul(x, w)
         return x
 
@@ -91,7 +97,7 @@ def matrix_rate(rounds: int = 30, chain: int = 50) -> float:
 
 
 def physics_ms(steps: int = 400) -> float:
-    """Milliseconds that PyBullet computes in one Minitaur env step, by the median."""
+    """Median milliseconds of PyBullet's computation in one Minitaur env step."""
     import labkit
     from labkit.environments.seeding import raw_env
 
@@ -100,22 +106,22 @@ def physics_ms(steps: int = 400) -> float:
     client, spent = inner._pybullet_client, []
     simulate = client.stepSimulation
 
-    def timed():
+    def timed() -> None:
         start = time.perf_counter()
         simulate()
         spent.append(time.perf_counter() - start)
 
     client.stepSimulation = timed
     actions = np.random.default_rng(0).uniform(-1, 1, (steps, ACTION)).astype(np.float32)
-    # Resets simulate, too: the median does not notice their few hundred calls.
+    # Resets simulate, too, but a few hundred of their calls hardly change the median.
     env.reset()
     for action in actions:
-        env.step(action)  # begins a new episode by itself after a fall
+        env.step(action)  # resets itself after a termination
     return 1e3 * float(np.median(spent)) * inner._action_repeat
 
 
-def main(options) -> dict[str, float]:
-    """Measures what the floor is made of."""
+def main(options: argparse.Namespace) -> dict[str, float]:
+    """Measures physics and arithmetic, and computes the floor."""
     physics = physics_ms()
     rate = matrix_rate()
     flops = update_flops(BATCH, OBSERVATION, ACTION, HIDDEN, HIDDEN)

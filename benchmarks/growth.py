@@ -1,54 +1,57 @@
 """Speed and memory of labkit's loop as the table grows: 10 000, 100 000, 1 000 000 transitions.
 
-The table is labkit's own, filled through its own writer with made-up rows (random numbers, which
-Reverb cannot compress). Memory is read while one table grows through all sizes. For the speed,
-tables of each size stand side by side and training takes turns on them, so that a machine that
-slows down meanwhile does not look like a table that does.
+The benchmark fills labkit's Reverb table through labkit's writer with random numbers, which Reverb
+cannot compress. It measures memory while one table grows through all sizes. It measures speed on
+one table of each size in alternation, so that a machine that slows down during the benchmark does
+not look like a table that slows down with its size.
 """
 
+import argparse
 import statistics
+from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import numpy as np
 
-from benchmarks.contender_labkit import configure, time_training
+from benchmarks.run_labkit import configure, time_training
 from benchmarks.stopwatch import resident_mib, worker
 from labkit.replay import reverb_replay
-from labkit.training import components as labkit_parts
+from labkit.training import components
 
 SIZES = (10_000, 100_000, 1_000_000)
 ROUNDS = 3
 
 
 class Table(reverb_replay.ReverbReplay):
-    """A table that fills itself."""
+    """A replay table that fills itself with random transitions."""
 
-    held = 0
+    filled = 0
 
     def grow(self, size: int) -> None:
-        """Writes made-up transitions until the table holds `size`."""
-        observations, actions = self.layout.observation, self.layout.action
-        generator = np.random.default_rng(self.held)
-        while self.held < size:
-            count = min(10_000, size - self.held)
-            seen = generator.normal(size=(count + 1, observations)).astype(np.float32)
-            done = np.tanh(generator.normal(size=(count, actions)).astype(np.float32))
+        """Writes random transitions until the table holds `size`."""
+        layout = self.layout
+        generator = np.random.default_rng(self.filled)
+        while self.filled < size:
+            count = min(10_000, size - self.filled)
+            observations = generator.normal(size=(count + 1, layout.observation)).astype(np.float32)
+            actions = np.tanh(generator.normal(size=(count, layout.action)).astype(np.float32))
             for t in range(count):
-                self.write(seen[t], done[t], 0.01, 1.0, seen[t + 1])
-            self.held += count
+                self.write(observations[t], actions[t], 0.01, 1.0, observations[t + 1])
+            self.filled += count
         self.flush()
 
 
-def main(options) -> dict:
-    """Per size: the iterations per second of each round, their median, resident MiB."""
+def main(options: argparse.Namespace) -> dict[str, Any]:
+    """Measures the speed of each round and the memory at every size; see `summary`."""
     sizes = sorted(options.sizes or SIZES)
-    parts = labkit_parts.build(configure(options.warmup, options.iterations, initial=1))
-    parts.close()  # its own table is not needed
-    largest = Table(parts.layout, 2 * sizes[-1])  # room for what training adds
+    parts = components.build(configure(options.warmup, options.iterations, initial=1))
+    parts.close()  # only its agent and environments are used
+    largest = Table(parts.layout, 2 * sizes[-1])  # room for the transitions of training
     memory = {}
     for size in sizes:
         largest.grow(size)
-        if size == sizes[0]:  # TensorFlow's and Reverb's own memory first
+        if size == sizes[0]:  # let TensorFlow and Reverb allocate their memory first
             _rate(parts, largest, options)
         memory[size] = resident_mib()
     others = [Table(parts.layout, 2 * size) for size in sizes[:-1]]
@@ -61,13 +64,25 @@ def main(options) -> dict:
     return summary(sizes, memory, list(zip(*rates, strict=True)), 4 * parts.layout.width)
 
 
-def _rate(parts, table: Table, options) -> float:
-    placed = attrs.evolve(parts, replay=table)
-    return time_training(placed, options.warmup, options.iterations)["rate"]
+def _rate(parts: components.TrainingComponents, table: Table, options: argparse.Namespace) -> float:
+    with_table = attrs.evolve(parts, replay=table)
+    return time_training(with_table, options.warmup, options.iterations)["rate"]
 
 
-def summary(sizes, memory: dict[int, float], rates, raw_bytes: int) -> dict:
-    """The result: sizes in rising order, bytes per transition from the first to the last."""
+def summary(
+    sizes: Sequence[int],
+    memory: dict[int, float],
+    rates: Sequence[Sequence[float]],
+    raw_bytes: int,
+) -> dict[str, Any]:
+    """Returns the benchmark's result.
+
+    Args:
+        sizes: stored transitions, in rising order.
+        memory: resident MiB by size.
+        rates: iterations per second of every round, for each size.
+        raw_bytes: bytes of the numbers of one transition.
+    """
     grown = (memory[sizes[-1]] - memory[sizes[0]]) * 2**20 / (sizes[-1] - sizes[0])
     return {
         "sizes": list(sizes),

@@ -1,12 +1,13 @@
-"""LunarLanderContinuous solved by both executors, timed beside Stable-Baselines3: an afternoon.
+"""Solves LunarLanderContinuous with both executors, and times them next to Stable-Baselines3.
 
     python -m benchmarks.lunarlander            # local and ray, seeds 0 1 2, then the timing
     python -m benchmarks.lunarlander --executors ray --seeds 3 --no-timing
-    python -m benchmarks.lunarlander --no-train --no-timing    # writes down the runs that are there
+    python -m benchmarks.lunarlander --no-train --no-timing    # only summarises existing runs
 
-A run ends when it is solved: a mean return of at least 200 over 20 greedy episodes, within 300 000
-env steps. Runs lie under runs/lunarlander/ and go on where they were stopped; what is worth keeping
-is copied to results/lunarlander/, with summary.csv, timing.json and curves.png.
+All of it takes an afternoon. A run counts as solved, and ends, at a mean return of at least 200
+over 20 deterministic episodes within 300 000 env steps. Runs are stored under runs/lunarlander/;
+the same command resumes interrupted ones. Their small files are copied to results/lunarlander/,
+next to summary.csv, timing.json and curves.png.
 """
 
 import csv
@@ -26,7 +27,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 import labkit
-from benchmarks import contenders
+from benchmarks import implementations
 from benchmarks.throughput import machine
 from labkit.plotting.style import BLUE, ORANGE, STYLE
 from labkit.training import run_directory, signals
@@ -34,13 +35,13 @@ from labkit.training import run_directory, signals
 ENV = "LunarLanderContinuous-v2"
 SOLVED, EPISODES, MOST_ENV_STEPS = 200.0, 20, 300_000
 TIMED_STEPS, WARMUP_STEPS = 20_000, 1_000
-RUNS = contenders.ROOT / "runs" / "lunarlander"
-RESULTS = contenders.ROOT / "results" / "lunarlander"
+RUNS = implementations.ROOT / "runs" / "lunarlander"
+RESULTS = implementations.ROOT / "results" / "lunarlander"
 
 
 def configure(seed: int, **changes: Any) -> labkit.SACConfig:
-    """What `labkit` has tuned for the lander, evaluated as the criterion wants it."""
-    settings = {
+    """Settings tuned for the lander, with the evaluation that the criterion requires."""
+    settings: dict[str, Any] = {
         "env_name": ENV,
         "seed": seed,
         "num_iterations": MOST_ENV_STEPS - 10_000,
@@ -57,7 +58,7 @@ def configure(seed: int, **changes: Any) -> labkit.SACConfig:
 
 
 def train(executor: str, config: labkit.SACConfig, run: run_directory.Run) -> None:
-    """Runs one executor."""
+    """Trains with one executor, "local" or "ray"."""
     if executor == "ray":
         labkit.train_on_ray(config, 1, run=run)
     else:
@@ -65,16 +66,16 @@ def train(executor: str, config: labkit.SACConfig, run: run_directory.Run) -> No
 
 
 def solved_at(path: Path) -> tuple[int, float] | None:
-    """Env step and mean return of the first evaluation that counts as solved."""
+    """Env step and mean return of the first evaluation that counts as solved, or None."""
     table = run_directory.read_metrics(path)
     enough = table[(table.eval_returns.map(len) >= EPISODES) & (table.eval_return >= SOLVED)]
-    return (
-        None if enough.empty else (int(enough.env_step.iloc[0]), float(enough.eval_return.iloc[0]))
-    )
+    if enough.empty:
+        return None
+    return int(enough.env_step.iloc[0]), float(enough.eval_return.iloc[0])
 
 
 def solve(executor: str, seed: int) -> None:
-    """Trains until solved, or until the budget is spent; nothing when that was done before."""
+    """Trains until solved or until the budget is spent; skips a run that is finished."""
     path, config = RUNS / f"{executor}-{seed}", configure(seed)
     if (path / "config.json").exists() and (
         solved_at(path) or run_directory.is_finished(path, config)
@@ -136,21 +137,26 @@ def time_labkit(executor: str) -> float:
 
 
 def timing(with_sb3: bool, repeats: int) -> dict[str, Any]:
-    """All contenders in turn, each in a process of its own."""
+    """Times both executors and Stable-Baselines3 in alternation, each in its own process."""
     commands = {
         name: [sys.executable, "-m", "benchmarks.lunarlander", "--time", name]
         for name in ("local", "ray")
     }
     if with_sb3:
-        contenders.make_sb3_venv()
+        implementations.make_sb3_venv()
         module = "benchmarks.lunarlander_sb3"
-        commands["sb3"] = [str(contenders.SB3_PYTHON), "-m", module, str(TIMED_STEPS)]
+        commands["sb3"] = [str(implementations.SB3_PYTHON), "-m", module, str(TIMED_STEPS)]
     seconds: dict[str, list[float]] = {name: [] for name in commands}
-    env = {**os.environ, "PYTHONPATH": str(contenders.ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(implementations.ROOT)}
     for _ in range(repeats):
         for name, command in commands.items():
             done = subprocess.run(
-                command, cwd=contenders.ROOT, env=env, capture_output=True, text=True, timeout=1800
+                command,
+                cwd=implementations.ROOT,
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=1800,
             )
             if done.returncode:
                 raise RuntimeError(f"{name} failed: {done.stderr[-400:]}")
@@ -159,19 +165,19 @@ def timing(with_sb3: bool, repeats: int) -> dict[str, Any]:
 
 
 def draw(folders: Sequence[Path]) -> Figure:
-    """Every evaluation of every run: mean return over env steps."""
+    """Draws every evaluation of every run: mean return over env steps."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7, 3.5), layout="constrained")
         axes = figure.subplots()
         for folder in folders:
             table = run_directory.read_metrics(folder).dropna(subset="eval_return")
-            ours = BLUE if folder.name.startswith("local") else ORANGE
-            axes.plot(table.env_step, table.eval_return, "o-", color=ours, markersize=3)
+            colour = BLUE if folder.name.startswith("local") else ORANGE
+            axes.plot(table.env_step, table.eval_return, "o-", color=colour, markersize=3)
         for colour, label in ((BLUE, "local executor"), (ORANGE, "Ray, one collector")):
             axes.plot([], [], "o-", color=colour, label=label)
         axes.axhline(SOLVED, color="black", linewidth=1, linestyle=":")
         axes.set_xlabel("env steps")
-        axes.set_ylabel("mean greedy return, 20 episodes")
+        axes.set_ylabel("mean return of 20 deterministic episodes")
         axes.legend()
     return figure
 
@@ -179,10 +185,10 @@ def draw(folders: Sequence[Path]) -> Figure:
 @click.command()
 @click.option("--executors", multiple=True, default=("local", "ray"), show_default=True)
 @click.option("--seeds", multiple=True, type=int, default=(0, 1, 2), show_default=True)
-@click.option("--train/--no-train", "trained", default=True, help="Else: only what was run.")
-@click.option("--timing/--no-timing", "timed", default=True, help="The wall time of 20 000 steps.")
-@click.option("--without-sb3", is_flag=True, help="Makes no .venv-sb3.")
-@click.option("--repeats", default=3, show_default=True, help="Of the timing.")
+@click.option("--train/--no-train", "trained", default=True, help="Train, or use existing runs.")
+@click.option("--timing/--no-timing", "timed", default=True, help="Time 20 000 steps.")
+@click.option("--without-sb3", is_flag=True, help="Leave Stable-Baselines3 out.")
+@click.option("--repeats", default=3, show_default=True, help="Rounds of the timing.")
 @click.option("--time", "only", type=click.Choice(["local", "ray"]), hidden=True)
 def main(
     executors: Sequence[str],
@@ -193,7 +199,7 @@ def main(
     repeats: int,
     only: str | None,
 ) -> None:
-    """Solves, times, writes results/lunarlander/."""
+    """Trains until solved, times, and writes results/lunarlander/."""
     if only:
         print(time_labkit(only))
         return
@@ -209,7 +215,7 @@ def main(
             rows.append(keep(executor, seed))
             print(rows[-1])
     if not rows:
-        raise click.ClickException(f"there is no run in {RUNS}")
+        raise click.ClickException(f"{RUNS} contains no run of these executors and seeds")
     with (RESULTS / "summary.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()

@@ -1,9 +1,9 @@
-"""Watches a run from outside: does it keep its pace and its memory? Writes results/pace.csv.
+"""Measures speed and memory of a running training from another process; writes results/pace.csv.
 
     papermill notebooks/03_sac_minitaur.ipynb out.ipynb -p num_iterations 1e6 -p run_dir runs/long &
     python -m benchmarks.pace runs/long --until 300000
 
-Wall time tells the pace where nothing else runs; CPU time of the run's process tells it anyway.
+Wall time depends on what else the machine runs; CPU time of the run's process does not.
 """
 
 import itertools
@@ -23,27 +23,29 @@ SECONDS_TO_BEGIN = 300.0
 
 
 def owner(run_dir: Path) -> int | None:
-    """The process that writes to a run, known by its open lock file; None: nobody does."""
+    """Returns the id of the process that has the run's lock file open, or None."""
     lock = str((run_dir / "lock").resolve())
     for folder in Path("/proc").glob("[0-9]*/fd"):
         try:
             if any(os.readlink(file) == lock for file in folder.iterdir()):
                 return int(folder.parent.name)
-        except OSError:  # it ended, or is not ours
+        except OSError:  # the process has ended, or belongs to another user
             continue
     return None
 
 
 def look(pid: int, run_dir: Path) -> dict[str, float] | None:
-    """Where the run stands now; None once its process has ended.
+    """Reads the run's progress and its process's CPU time and memory.
 
-    Before the first row of metrics the step is -1.
+    Returns:
+        The gradient step (-1 before the first row of metrics), wall_seconds, cpu_seconds and
+        resident_mib; None once the process has ended.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
         return None
-    if fields[0] == "Z":  # ended, and its parent has not looked yet
+    if fields[0] == "Z":  # a zombie: ended, but its parent has not waited for it
         return None
     table = pd.read_csv(run_dir / "metrics.csv", usecols=["gradient_step", "wall_seconds"])
     step, seconds = table.iloc[-1] if len(table) else (-1, 0.0)
@@ -56,11 +58,19 @@ def look(pid: int, run_dir: Path) -> dict[str, float] | None:
 
 
 def follow(run_dir: Path, until: int) -> pd.DataFrame:
-    """One row for each new row of the run's metrics, until that step or the process's end."""
+    """Records a row for each new row of the run's metrics.
+
+    Args:
+        run_dir: the run directory.
+        until: gradient step at which to stop; the end of the process stops it earlier.
+
+    Returns:
+        A table with the columns of `look`.
+    """
     pid, begin = owner(run_dir), time.monotonic()
     while pid is None:
         if time.monotonic() - begin > SECONDS_TO_BEGIN:
-            sys.exit(f"nobody wrote to {run_dir} within {SECONDS_TO_BEGIN:.0f} s")
+            sys.exit(f"no process opened the run {run_dir} within {SECONDS_TO_BEGIN:.0f} s")
         time.sleep(SECONDS_BETWEEN_LOOKS)
         pid = owner(run_dir)
     rows: list[dict[str, float]] = []
@@ -72,15 +82,15 @@ def follow(run_dir: Path, until: int) -> pd.DataFrame:
 
 
 def tenths(table: pd.DataFrame) -> pd.DataFrame:
-    """Iterations a second, CPU milliseconds an iteration, and memory, for each tenth of the run."""
-    parts = []
+    """Iterations per second, CPU ms per iteration, and memory, for each tenth of the run."""
+    rows = []
     first, last = table.gradient_step.iloc[0], table.gradient_step.iloc[-1]
     edges = [first + (last - first) * i / 10 for i in range(11)]
     marks = [(table.gradient_step - edge).abs().idxmin() for edge in edges]
     for a, b in itertools.pairwise(marks):
         begin, end = table.loc[a], table.loc[b]
         steps = max(1, end.gradient_step - begin.gradient_step)
-        parts.append(
+        rows.append(
             {
                 "to step": int(end.gradient_step),
                 "it/s": steps / max(1e-9, end.wall_seconds - begin.wall_seconds),
@@ -88,7 +98,7 @@ def tenths(table: pd.DataFrame) -> pd.DataFrame:
                 "resident MiB": end.resident_mib,
             }
         )
-    return pd.DataFrame(parts)
+    return pd.DataFrame(rows)
 
 
 @click.command()
@@ -96,10 +106,10 @@ def tenths(table: pd.DataFrame) -> pd.DataFrame:
 @click.option("--until", default=300_000, show_default=True, help="Gradient steps.")
 @click.option("--out", type=click.Path(path_type=Path), default=RESULTS / "pace.csv")
 def main(run_dir: Path, until: int, out: Path) -> None:
-    """Follows RUN_DIR, prints a row a tenth, writes OUT."""
+    """Follows RUN_DIR, prints a row for each tenth, writes OUT."""
     table = follow(run_dir, until)
     if len(table) < 11:
-        sys.exit(f"{run_dir} ended after {len(table)} rows of metrics: too few to tell")
+        sys.exit(f"{run_dir} ended after {len(table)} rows of metrics; at least 11 are needed")
     table.round(2).to_csv(out, index=False)
     print(tenths(table).round(1).to_string(index=False))
 

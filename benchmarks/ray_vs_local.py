@@ -1,11 +1,11 @@
-"""Both executors on the Minitaur, 50 000 gradient steps, three seeds each.
+"""Compares both executors on the Minitaur: 50 000 gradient steps, three seeds each.
 
     python -m benchmarks.ray_vs_local                 # writes results/ray_vs_local/
 
-Everything but the executor is the same. The local runs are the study's without greedy episodes in
-the collection, two of its seeds twice. Runs on Ray lie under runs/ray_vs_local/ and go on where
-they were stopped; finished ones are kept. An earlier set on Ray, with newer weights every 50 steps
-in place of 10, is shown beside them and not repeated.
+Only the executor differs. The local runs are those of the study (scripts/study.py) that collect
+without deterministic episodes; two of their seeds were run twice. Runs on Ray are stored under
+runs/ray_vs_local/; the same command resumes interrupted ones and skips finished ones. An earlier
+set of runs on Ray, which sent new weights every 50 steps instead of 10, is included as it is.
 """
 
 import csv
@@ -19,23 +19,24 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import labkit
-from benchmarks.contenders import ROOT
+from benchmarks.implementations import ROOT
 from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
 from labkit.training import run_directory
 
 STUDY = ROOT / "results" / "minitaur" / "study"
-SETTING = {"greedy_share": 0.0}
 RUNS, RESULTS = ROOT / "runs" / "ray_vs_local", ROOT / "results" / "ray_vs_local"
-# Runs that are there already: executor, their folders, seeds.
-LOCAL = ("local", STUDY / "greedy_share-back", "seed-", (1, 2, 3))
-AGAIN = ("local", STUDY / "greedy_share-back-again", "seed-", (1, 2))
+# Tracked runs, which are not repeated: executor, folder, prefix of the run directories, seeds.
+LOCAL = ("local", STUDY / "no-greedy_share", "seed-", (1, 2, 3))
+AGAIN = ("local", STUDY / "no-greedy_share-again", "seed-", (1, 2))
 EARLIER = ("ray, every 50", RESULTS, "every-50-", (1, 2, 3))
-FIELDS = ("executor", "seed", "mean_return", "deviation", "samples_per_insert")
-FIELDS = (*FIELDS, "staleness_median", "staleness_max")
+FIELDS = (
+    *("executor", "seed", "mean_return", "deviation", "samples_per_insert"),
+    *("staleness_median", "staleness_max"),
+)
 
 
 def train(config: labkit.SACConfig) -> Path:
-    """One run on Ray, unless it is finished; returns its directory."""
+    """Makes, or resumes, one run on Ray unless it is finished; returns its directory."""
     path = RUNS / f"ray-{config.seed}"
     if not (path / "config.json").exists() or not run_directory.is_finished(path, config):
         labkit.train_on_ray(config, 1, run=run_directory.open_run(path, config))
@@ -43,10 +44,10 @@ def train(config: labkit.SACConfig) -> Path:
 
 
 def score(path: Path, iterations: int) -> dict[str, float]:
-    """The final return of the run in `path` after so many gradient steps.
+    """Mean and standard deviation of the final returns of a run after `iterations` gradient steps.
 
     Raises:
-        click.ClickException: it has no final evaluation there.
+        click.ClickException: the run has no final evaluation at that step.
     """
     if (path / "config.json").exists():
         table = run_directory.read_metrics(path)
@@ -60,10 +61,10 @@ def score(path: Path, iterations: int) -> dict[str, float]:
     raise click.ClickException(f"{path} has no final evaluation after {iterations} gradient steps")
 
 
-def there_already(
+def tracked_rows(
     executor: str, folder: Path, prefix: str, seeds: tuple[int, ...], iterations: int
 ) -> list[dict[str, Any]]:
-    """The rows of summary.csv of runs that nobody repeats."""
+    """The rows of summary.csv for tracked runs, which are not repeated."""
     return [
         {"executor": executor, "seed": seed} | row(folder / f"{prefix}{seed}", iterations)
         for seed in seeds
@@ -71,14 +72,14 @@ def there_already(
 
 
 def row(path: Path, iterations: int) -> dict[str, Any]:
-    """A run's score, and what its `ray.json` says, if it has one."""
+    """A run's score, and the fields of its `ray.json` if it has one."""
     summary = json.loads((path / "ray.json").read_text()) if (path / "ray.json").exists() else {}
     kept = {name: summary[name] for name in FIELDS if name in summary}
     return score(path, iterations) | kept
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
-    """Every run as a dot, the mean of each executor as a line."""
+    """Draws every run as a dot and the mean of each executor as a line."""
     executors = {
         "local": ("local executor", BLUE),
         "ray": ("Ray, one collector", ORANGE),
@@ -94,7 +95,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
                 axes.plot([np.mean(returns)] * 2, [place - 0.25, place + 0.25], color=colour)
         axes.set_yticks(range(len(executors)), [label for label, _ in executors.values()])
         axes.set_ylim(len(executors) - 0.4, -0.6)
-        axes.set_xlabel("return of 20 greedy episodes; dot: one run, line: mean")
+        axes.set_xlabel("return of 20 deterministic episodes; dot: one run, line: mean")
     return figure
 
 
@@ -103,14 +104,14 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
 @click.option("--seeds", multiple=True, type=int, default=(1, 2, 3), show_default=True)
 def main(iterations: int, seeds: tuple[int, ...]) -> None:
     """Trains on Ray, then writes summary.csv, returns.png and each run's small files."""
-    rows = there_already(*LOCAL, iterations) + there_already(*AGAIN, iterations)
+    rows = tracked_rows(*LOCAL, iterations) + tracked_rows(*AGAIN, iterations)
     for seed in seeds:
-        config = labkit.SACConfig(num_iterations=iterations, seed=seed, **SETTING)
+        config = labkit.SACConfig(num_iterations=iterations, seed=seed, greedy_share=0.0)
         path = train(config)
         run_directory.copy_records(path, RESULTS / path.name)
         rows.append({"executor": "ray", "seed": seed} | row(path, iterations))
         print(rows[-1], flush=True)
-    rows += there_already(*EARLIER, iterations)
+    rows += tracked_rows(*EARLIER, iterations)
     with Path(RESULTS / "summary.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
         writer.writeheader()

@@ -1,6 +1,7 @@
-"""What the benchmark prints and draws, from its results alone: nothing here measures."""
+"""Tables and figure of the throughput benchmark, from its results."""
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -14,22 +15,22 @@ RAY_AIMS = {"published": 2.4, "sb3": 1.7, "sb3_1": 1.7}  # the Ray executor's ra
 GROWTH_AIM, MEMORY_AIM_MIB = 0.9, 4096
 
 
-def medians(contenders: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """For each contender that ran: the median of every number over its repeats."""
+def medians(implementations: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Medians over the repeats, for each implementation that ran."""
     return {
         key: {
             name: statistics.median(repeat[name] for repeat in entry["repeats"])
             for name in entry["repeats"][0]
         }
-        for key, entry in contenders.items()
+        for key, entry in implementations.items()
         if entry.get("repeats")
     }
 
 
 def text(results: dict[str, Any]) -> str:
-    """All tables as Markdown, which reads well in a terminal, too."""
+    """All tables as Markdown, padded so that they are readable in a terminal."""
     parts = [_throughput(results)]
-    if "ray" in medians(results["contenders"]):
+    if "ray" in medians(results["implementations"]):
         parts.append(_ray(results))
     if "breakdown" in results and "floor" in results:
         parts.append(_breakdown(results))
@@ -39,11 +40,11 @@ def text(results: dict[str, Any]) -> str:
 
 
 def _throughput(results: dict[str, Any]) -> str:
-    typical = medians(results["contenders"])
+    typical = medians(results["implementations"])
     ours = typical["labkit"]["rate"]
     header = ("", "iterations/s", "lowest to highest", "labkit is", "CPU ms each", "peak MiB")
     rows = []
-    for key, entry in results["contenders"].items():
+    for key, entry in results["implementations"].items():
         if key not in typical:
             rows.append((entry["label"], "skipped: " + entry["skipped"], "", "", "", ""))
             continue
@@ -76,11 +77,11 @@ def _throughput(results: dict[str, Any]) -> str:
 
 
 def _ray(results: dict[str, Any]) -> str:
-    """A paragraph: the Ray executor beside its peers and the floor, its ratio, its staleness."""
-    typical = medians(results["contenders"])
+    """A paragraph on the Ray executor: speed ratios, samples per insert, staleness of weights."""
+    typical = medians(results["implementations"])
     it = typical["ray"]
     beside = [
-        f"{it['rate'] / typical[key]['rate']:.2f} × {results['contenders'][key]['label']} "
+        f"{it['rate'] / typical[key]['rate']:.2f} × {results['implementations'][key]['label']} "
         f"(aim {aim:.1f})"
         for key, aim in RAY_AIMS.items()
         if key in typical
@@ -116,7 +117,7 @@ def _breakdown(results: dict[str, Any]) -> str:
     rate = floor["flops_per_second"] / 1e9
     return (
         _table(("milliseconds of one iteration", "in the loop", "alone", "floor"), rows)
-        + "\n\nGradient steps are another thread's, meanwhile; sampling is part of them. "
+        + "\n\nGradient steps run in a second thread, in parallel, and include sampling. "
         f"Floor: {floor['physics_ms']:.2f} ms of physics and\n"
         f"{floor['flops'] / 1e6:.0f} MFLOP at {rate:.0f} GFLOP/s a core, "
         f"overlapped without loss on {floor['cores']} cores: {floor['floor_ms']:.2f} ms."
@@ -144,9 +145,9 @@ def _growth(growth: dict[str, Any]) -> str:
     )
 
 
-def _table(header, rows) -> str:
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, *rows]
-    # A reason for being skipped runs on to the right instead of widening its column.
+    # The reason for a skip may extend to the right; it does not widen its column.
     widths = [
         max(len(line[i]) for line in lines if not line[i].startswith("skipped"))
         for i in range(len(header))
@@ -159,10 +160,10 @@ def _table(header, rows) -> str:
 
 
 def figure(results: dict[str, Any]) -> Figure:
-    """Bars of iterations per second with each repeat as a dot; the time of one iteration; growth.
+    """Draws the rates (a dot for each repeat), the time of one iteration by component, and growth.
 
     Returns:
-        The figure with one panel for each of the three that was measured.
+        The figure; the second and third panel only if they were measured.
     """
     panels = [_draw_rates]
     if "breakdown" in results and "floor" in results:
@@ -179,9 +180,9 @@ def figure(results: dict[str, Any]) -> Figure:
 
 
 def _draw_rates(axes: Axes, results: dict[str, Any]) -> None:
-    typical = medians(results["contenders"])
+    typical = medians(results["implementations"])
     for place, (key, it) in enumerate(typical.items()):
-        entry = results["contenders"][key]
+        entry = results["implementations"][key]
         ours = key in ("labkit", "labkit_normalised", "ray")
         axes.barh(entry["label"], it["rate"], color=BLUE if ours else GREY, height=0.6)
         rates = [repeat["rate"] for repeat in entry["repeats"]]
@@ -190,7 +191,7 @@ def _draw_rates(axes: Axes, results: dict[str, Any]) -> None:
         axes.annotate(f"{it['rate']:.0f}", right, (8, 0), textcoords="offset points", va="center")
     axes.invert_yaxis()
     axes.set_xlabel(
-        "iterations per second (one env step, one gradient step of 256); dot: one repeat"
+        "iterations per second (one env step, one gradient step of 256)\ndot: one repeat"
     )
     axes.margins(x=0.12)
     axes.grid(axis="y", visible=False)
@@ -207,7 +208,7 @@ def _draw_breakdown(axes: Axes, results: dict[str, Any]) -> None:
     marked = [name for name in names if name in least]
     axes.barh(marked, [least[n] for n in marked], color=ORANGE, height=0.25, label="computed floor")
     axes.invert_yaxis()
-    axes.set_xlabel("milliseconds of one iteration; gradient steps run meanwhile in a thread")
+    axes.set_xlabel("milliseconds of one iteration; gradient steps run in parallel in a thread")
     axes.margins(x=0.12)
     axes.legend(loc="upper right")
     axes.grid(axis="y", visible=False)

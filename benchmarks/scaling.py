@@ -1,10 +1,9 @@
 """Gradient steps and samples per second with 1, 2 and 4 replicas: `make bench-scaling`.
 
-Each configuration runs in a process of its own, all of them in turn, several times over, so that
-what else the machine does meanwhile meets all of them alike. The batch lies ready in memory:
-sampling and collecting are not in it. On a host without GPUs the replicas are logical devices
-that share one CPU: no device is added, so that this measures the overhead of mirroring, and says
-so in the result.
+Each configuration runs in its own process, in several rounds over all configurations, so that other
+load on the machine affects all of them. The batch is ready in memory: the time excludes sampling
+and collecting. On a host without GPUs the replicas are logical devices of one CPU. More replicas
+then add no hardware, and the benchmark measures the overhead of mirroring; the result states this.
 """
 
 import datetime
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 import click
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import labkit
@@ -35,7 +35,7 @@ WORKER_LIMIT_SECONDS = 300
 
 
 class Case(NamedTuple):
-    """What one process measures."""
+    """The configuration that one process measures."""
 
     network: str
     layers: tuple[int, ...]
@@ -44,7 +44,7 @@ class Case(NamedTuple):
 
 
 def cases(quick: bool) -> list[Case]:
-    """Every configuration once; with one replica both kinds of batch are the same."""
+    """Lists every configuration once; with one replica both kinds of batch are the same."""
     networks = {"tiny networks": (16, 16)} if quick else NETWORKS
     base = 16 if quick else 256
     found = []
@@ -56,7 +56,11 @@ def cases(quick: bool) -> list[Case]:
 
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
-    """Gradient steps per second of one configuration, in this process, and on what."""
+    """Measures the gradient steps per second of one configuration in this process.
+
+    Returns:
+        steps_per_second, steps (how many were timed) and gpus (their names).
+    """
     import numpy as np
     import tensorflow as tf
     from tf_agents.environments import random_py_environment
@@ -71,7 +75,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     specs = (array_spec.BoundedArraySpec((n,), np.float32, -1, 1) for n in (28, 8))
     sizes = {f"{name}_fc_layer_params": case.layers for name in ("actor", "critic_joint")}
     config = labkit.SACConfig.parse({"batch_size": case.batch_size, **sizes})
-    # The Minitaur's shapes without its physics.
+    # An environment with the Minitaur's shapes, without physics.
     made = agent.create_agent(config, random_py_environment.RandomPyEnvironment(*specs), strategy)
     layout = Layout(28, 8)
     update = make_update(made, layout, strategy)
@@ -94,7 +98,7 @@ def _gpu_names() -> list[str]:
 
 
 def run_all(quick: bool, repeats: int, seconds: float) -> dict[str, Any]:
-    """Runs every case `repeats` times, in turn, each in a process of its own."""
+    """Runs `repeats` rounds over all cases, each case in its own process."""
     todo = cases(quick)
     rates: dict[Case, list[float]] = {case: [] for case in todo}
     found: dict[str, Any] = {}
@@ -162,7 +166,7 @@ def _devices(gpus: list[str]) -> dict[str, Any]:
 
 
 def draw(result: dict[str, Any]) -> Figure:
-    """Samples per second over replicas, one panel for each network, every repeat as a dot."""
+    """Draws samples per second over replicas: a panel for each network, a dot for each repeat."""
     networks = list(dict.fromkeys(case["network"] for case in result["cases"]))
     with mpl.rc_context(style.STYLE):
         figure = Figure(figsize=(4 * max(2, len(networks)), 4.2), layout="constrained")
@@ -178,7 +182,7 @@ def draw(result: dict[str, Any]) -> Figure:
     return figure
 
 
-def _panel(axes, found: list[dict[str, Any]]) -> None:
+def _panel(axes: Axes, found: list[dict[str, Any]]) -> None:
     counts = sorted({case["replicas"] for case in found})
     (one,) = (case for case in found if case["replicas"] == 1)
     ideal = [n * one["samples_per_second"] for n in counts]
@@ -201,9 +205,9 @@ def _panel(axes, found: list[dict[str, Any]]) -> None:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Tiny networks, two replicas, once: is it whole?")
+@click.option("--quick", is_flag=True, help="A smoke test: tiny networks, two replicas, once.")
 @click.option("--repeats", default=3, show_default=True, help="Processes for each configuration.")
-@click.option("--seconds", default=2.0, show_default=True, help="Time measured in each process.")
+@click.option("--seconds", default=2.0, show_default=True, help="Seconds timed in each process.")
 @click.option(
     *("--out", "out"),
     type=click.Path(path_type=Path),
@@ -212,8 +216,10 @@ def _panel(axes, found: list[dict[str, Any]]) -> None:
 )
 @click.option("--figure-only", is_flag=True, help="Draws scaling.png anew from scaling.json.")
 @click.option("--case", "case_json", hidden=True, help="Measures one configuration here.")
-def main(quick, repeats, seconds, out, figure_only, case_json) -> None:
-    """Measures what mirroring gains or costs on the devices of this machine."""
+def main(
+    quick: bool, repeats: int, seconds: float, out: Path, figure_only: bool, case_json: str | None
+) -> None:
+    """Measures how training speed scales with replicas on the devices of this machine."""
     if case_json:
         network, layers, replicas, batch_size = json.loads(case_json)
         with runtime.quiet():

@@ -1,10 +1,10 @@
-"""How long training stands still for a checkpoint, beside Reverb's own bare snapshot.
+"""Times labkit's checkpoint, which pauses training, and Reverb's snapshot alone.
 
     python -m benchmarks.snapshot
 
-The same table of packed Minitaur transitions is written in turn by `client.checkpoint()` alone and
-by `checkpoint.save`, which also writes the agent, moves the snapshot to its place, and waits until
-the disk has all of it. Writes benchmarks/results/snapshot.json.
+`client.checkpoint()` and `checkpoint.save` write the same table of packed Minitaur transitions in
+alternation. `checkpoint.save` also writes the agent, moves the snapshot into its folder, and waits
+until everything is on disk. Writes benchmarks/results/snapshot.json.
 """
 
 import json
@@ -33,14 +33,14 @@ AIM = 1.3
 @click.option("--repeats", default=5, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=RESULTS / "snapshot.json")
 def main(transitions: int, repeats: int, out: Path) -> None:
-    """Measures, prints, writes."""
+    """Measures, prints, and writes snapshot.json."""
     parts = build(labkit.SACConfig(initial_collect_steps=1, replay_buffer_capacity=1_000))
     parts.close()
     make_update(parts.agent, parts.layout, parts.strategy).get_concrete_function(
         np.zeros((256, parts.layout.width), np.float32)
     )
     arrays = [variable.numpy() for variable in state_variables(parts.agent)]
-    bare, ours = [], []
+    bare, full = [], []
     with tempfile.TemporaryDirectory(dir=".") as folder:
         table = Table(Layout(28, 8), 2 * transitions, Path(folder) / "reverb")
         table.grow(transitions)
@@ -51,21 +51,21 @@ def main(transitions: int, repeats: int, out: Path) -> None:
             bare.append(time.perf_counter() - begin)
             begin = time.perf_counter()
             checkpoint.save(Path(folder) / "checkpoints", step, arrays, {}, table)
-            ours.append(time.perf_counter() - begin)
+            full.append(time.perf_counter() - begin)
         size = checkpoint.size_bytes(Path(folder) / "checkpoints") / checkpoint.KEPT
         table.close()
     result = {
         "transitions": transitions,
         "bare_seconds": [round(s, 3) for s in bare],
-        "labkit_seconds": [round(s, 3) for s in ours],
-        "ratio": round(statistics.median(ours) / statistics.median(bare), 3),
+        "labkit_seconds": [round(s, 3) for s in full],
+        "ratio": round(statistics.median(full) / statistics.median(bare), 3),
         "megabytes": round(size / 1e6, 1),
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1) + "\n")
     print(
-        f"{transitions} transitions: Reverb alone {statistics.median(bare):.2f} s, a whole "
-        f"checkpoint {statistics.median(ours):.2f} s, {result['ratio']:.2f} × (aim {AIM}); "
+        f"{transitions} transitions: Reverb's snapshot alone {statistics.median(bare):.2f} s, "
+        f"checkpoint {statistics.median(full):.2f} s, {result['ratio']:.2f} × (aim {AIM}); "
         f"{result['megabytes']} MB on disk"
     )
 

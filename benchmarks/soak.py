@@ -1,8 +1,8 @@
-"""Memory and open files over a long run of the local executor: `make soak`.
+"""Checks a long run of the local executor for leaks of memory and open files: `make soak`.
 
-An environment that costs nothing and small networks, so that 300 000 steps take minutes;
-evaluations, checkpoints and saved policies come as often as in a run of millions. The replay table
-is full after the first twentieth: what grows after that is a leak. Writes results/soak.csv.
+A trivial environment and small networks make 300 000 steps take minutes. Evaluations, checkpoints
+and saved policies occur as often as in a run of millions of steps. The replay table is full after a
+twentieth of the run; whatever grows later is a leak. Writes results/soak.csv.
 """
 
 import os
@@ -23,43 +23,43 @@ from benchmarks.stopwatch import resident_mib
 from labkit.training import run_directory
 
 RESULTS = Path(__file__).resolve().parent / "results"
-MIB_ALLOWED, FILES_ALLOWED = 100, 5  # beyond what was there after the first fifth
+MIB_ALLOWED, FILES_ALLOWED = 100, 5  # growth since the first fifth of the run
 
 
 class Cheap(gym.Env):
-    """A point that is pushed and pays for being near the middle; episodes of 200 steps."""
+    """A point on a line, moved by the action; its distance to 0 is the cost; 200 steps."""
 
     observation_space = gym.spaces.Box(-10, 10, (2,), np.float32)
     action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
 
-    def reset(self):
-        """Begins beside the middle."""
-        self._place, self._steps = 1.0, 0
-        return np.array([self._place, 0], np.float32)
+    def reset(self) -> np.ndarray:
+        """Begins an episode at 1."""
+        self._position, self._steps = 1.0, 0
+        return np.array([self._position, 0], np.float32)
 
-    def step(self, action):
-        """Pushes."""
-        self._place += 0.1 * float(action[0])
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, dict]:
+        """Moves the point by a tenth of the action."""
+        self._position += 0.1 * float(action[0])
         self._steps += 1
-        observation = np.array([np.clip(self._place, -10, 10), 0], np.float32)
-        return observation, -abs(self._place), self._steps == 200, {}
+        observation = np.array([np.clip(self._position, -10, 10), 0], np.float32)
+        return observation, -abs(self._position), self._steps == 200, {}
 
 
 @attrs.define
 class WatchedRun(run_directory.Run):
-    """A run that notes memory and open files with each row of metrics."""
+    """A run that records memory and open files with each row of metrics."""
 
-    seen: list = attrs.field(factory=list)
+    usage: list[tuple[int, float, int]] = attrs.field(factory=list)
 
     def log(self, **values: float) -> None:
-        """Writes the row, as ever; then looks."""
+        """Writes the row and records gradient step, resident MiB and open files."""
         super().log(**values)
         files = len(os.listdir("/proc/self/fd"))
-        self.seen.append((int(values["gradient_step"]), resident_mib(), files))
+        self.usage.append((int(values["gradient_step"]), resident_mib(), files))
 
 
 def measure(steps: int) -> pd.DataFrame:
-    """Trains and returns one row for each sixtieth of it."""
+    """Trains `steps` gradient steps; returns a row of usage for each sixtieth of the run."""
     config = labkit.SACConfig(
         env_name="Cheap",
         num_iterations=steps,
@@ -77,11 +77,11 @@ def measure(steps: int) -> pd.DataFrame:
         base = run_directory.open_run(folder, config)
         run = WatchedRun(path=base.path, config=config)
         labkit.train(config, run, make_env=Cheap)
-    return pd.DataFrame(run.seen, columns=["gradient_step", "resident_mib", "open_files"])
+    return pd.DataFrame(run.usage, columns=["gradient_step", "resident_mib", "open_files"])
 
 
 def growth(table: pd.DataFrame) -> tuple[float, int]:
-    """MiB and open files at the end beyond those after the first fifth."""
+    """Growth of resident MiB and open files from the first fifth of the run to its end."""
     settled = table.iloc[len(table) // 5]
     last = table.iloc[-1]
     return last.resident_mib - settled.resident_mib, int(last.open_files - settled.open_files)
@@ -91,7 +91,7 @@ def growth(table: pd.DataFrame) -> tuple[float, int]:
 @click.option("--steps", default=300_000, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=RESULTS / "soak.csv")
 def main(steps: int, out: Path) -> None:
-    """Measures, prints, writes; fails when memory or open files grow."""
+    """Measures, prints, and writes; fails if memory or open files grow."""
     table = measure(steps)
     out.parent.mkdir(parents=True, exist_ok=True)
     table.round(1).to_csv(out, index=False)
@@ -99,7 +99,7 @@ def main(steps: int, out: Path) -> None:
     memory, files = growth(table)
     print(f"since the first fifth: {memory:+.0f} MiB, {files:+d} open files; {out}")
     if memory > MIB_ALLOWED or files > FILES_ALLOWED:
-        sys.exit(f"more than the {MIB_ALLOWED} MiB or {FILES_ALLOWED} files that are allowed")
+        sys.exit(f"growth must be at most {MIB_ALLOWED} MiB and {FILES_ALLOWED} open files")
 
 
 if __name__ == "__main__":

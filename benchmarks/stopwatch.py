@@ -1,4 +1,4 @@
-"""Times a loop from outside; standard library only, so that every virtual environment has it."""
+"""Times a training loop; needs the standard library only, so that it runs in .venv-sb3, too."""
 
 import argparse
 import json
@@ -7,15 +7,16 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 class Stopwatch:
-    """Wall time, CPU time of all threads, and peak memory of `iterations` after `warmup`.
+    """Measures wall time, CPU time of all threads, and peak memory of a number of iterations.
 
     Args:
-        warmup: iterations that are not counted: tracing, compiling, first episodes.
-        iterations: iterations that are counted.
-        at_start: called when the counting starts.
+        warmup: iterations before the timed ones; they include tracing and compilation.
+        iterations: timed iterations.
+        at_start: called when the timing starts.
     """
 
     def __init__(self, warmup: int, iterations: int, at_start: Callable[[], None] = lambda: None):
@@ -24,7 +25,11 @@ class Stopwatch:
         self._stop: tuple[float, float, int] | None = None
 
     def tick(self, done: int) -> bool:
-        """Told how many iterations are done in all; returns whether that is enough."""
+        """Returns whether all iterations were timed.
+
+        Args:
+            done: iterations so far, the warm-up included.
+        """
         if self._stop is None:
             if self._start is None and done >= self.warmup:
                 self._at_start()
@@ -36,7 +41,11 @@ class Stopwatch:
         return self._stop is not None
 
     def result(self) -> dict[str, float]:
-        """Iterations per second, wall and CPU milliseconds of one iteration, peak MiB."""
+        """Returns rate (iterations per second), wall_ms and cpu_ms of one iteration, peak_mib.
+
+        Raises:
+            RuntimeError: fewer iterations were run.
+        """
         if self._start is None or self._stop is None:
             raise RuntimeError(f"fewer than {self.warmup} + {self.iterations} iterations were run")
         wall, cpu, count = (b - a for a, b in zip(self._start, self._stop, strict=True))
@@ -49,15 +58,13 @@ class Stopwatch:
 
 
 def resident_mib() -> float:
-    """Memory of this process that is in RAM now."""
-    from labkit.teaching.memory import (
-        resident_bytes,  # not at the top: Stable-Baselines3 has no labkit
-    )
+    """Resident memory of this process in MiB."""
+    from labkit.teaching.memory import resident_bytes  # here, because .venv-sb3 has no labkit
 
     return resident_bytes() / 2**20
 
 
-def per_call_ms(call, calls: int, rounds: int = 5) -> float:
+def per_call_ms(call: Callable[[], object], calls: int, rounds: int = 5) -> float:
     """Wall milliseconds of one call: the median over `rounds` of `calls` calls each."""
     times = []
     for _ in range(rounds):
@@ -68,13 +75,13 @@ def per_call_ms(call, calls: int, rounds: int = 5) -> float:
     return 1e3 * statistics.median(times)
 
 
-def worker(main) -> None:
-    """Runs `main(options)` of a process of its own and leaves its result where it is awaited."""
+def worker(main: Callable[[argparse.Namespace], dict[str, Any]]) -> None:
+    """Runs `main(options)` and writes its result to the JSON file `--out`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
-    parser.add_argument("--warmup", type=int, default=200, help="iterations that are not counted")
-    parser.add_argument("--iterations", type=int, default=1000, help="iterations that are counted")
-    parser.add_argument("--initial", type=int, default=1000, help="random env steps before")
+    parser.add_argument("--warmup", type=int, default=200, help="iterations before the timed")
+    parser.add_argument("--iterations", type=int, default=1000, help="timed iterations")
+    parser.add_argument("--initial", type=int, default=1000, help="env steps with random actions")
     parser.add_argument("--threads", type=int, default=0, help="PyTorch's; 0 leaves its default")
     parser.add_argument("--layer-norm", action="store_true", help="labkit's normalised critics")
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="stored transitions")

@@ -1,7 +1,7 @@
-"""One run, everything: labkit beside its peers, where its time goes, how it grows.
+"""The throughput benchmark: labkit next to baselines, its time by component, its growth.
 
 make bench                    ten to twenty minutes on two cores; writes benchmarks/results/
-make bench ARGS=--quick       a minute: does it work? its numbers mean little
+make bench ARGS=--quick       a minute: a smoke test, whose numbers mean little
 """
 
 import json
@@ -15,10 +15,10 @@ from typing import Any
 
 import click
 
-from benchmarks import contenders, report
+from benchmarks import implementations, report
 
-RESULTS = contenders.ROOT / "benchmarks" / "results"
-README = contenders.ROOT / "benchmarks" / "README.md"
+RESULTS = implementations.ROOT / "benchmarks" / "results"
+README = implementations.ROOT / "benchmarks" / "README.md"
 FULL = ("--warmup", "200", "--iterations", "1000", "--initial", "1000")
 QUICK = ("--warmup", "20", "--iterations", "40", "--initial", "300")
 GROWTH_FULL = ("--warmup", "100", "--iterations", "400")
@@ -28,11 +28,11 @@ MARKS = ("<!-- written by make bench: begin -->\n", "<!-- written by make bench:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A smoke run, without Stable-Baselines3.")
-@click.option("--without-sb3", is_flag=True, help="Makes no .venv-sb3.")
-@click.option("--repeats", default=3, show_default=True, help="Turns each contender takes.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Where results go.")
+@click.option("--without-sb3", is_flag=True, help="Leave Stable-Baselines3 out.")
+@click.option("--repeats", default=3, show_default=True, help="Runs of each implementation.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Output folder.")
 def main(quick: bool, without_sb3: bool, repeats: int, out: Path | None) -> None:
-    """Measures, prints, writes throughput.json and throughput.png."""
+    """Measures, prints, and writes throughput.json and throughput.png."""
     started = time.monotonic()
     out = out or (RESULTS / "quick" if quick else RESULTS)
     results = measure(quick, not (quick or without_sb3), 1 if quick else repeats)
@@ -44,20 +44,22 @@ def main(quick: bool, without_sb3: bool, repeats: int, out: Path | None) -> None
 
 
 def measure(quick: bool, with_sb3: bool, repeats: int) -> dict[str, Any]:
-    """Everything that is measured, one process after the other."""
+    """Runs all measurements, one process at a time."""
     size = QUICK if quick else FULL
     results: dict[str, Any] = {"machine": machine(), "settings": list(size), "repeats": repeats}
-    who = contenders.contenders(with_sb3)
-    results["contenders"] = contenders.take_turns(who, repeats, size)
+    compared = implementations.list_implementations(with_sb3)
+    results["implementations"] = implementations.run_in_rounds(compared, repeats, size)
     print("  floor, breakdown, growth ...", flush=True)
-    results["floor"] = contenders.run("benchmarks.floor")
-    results["breakdown"] = contenders.run("benchmarks.breakdown", size)
-    results["growth"] = contenders.run("benchmarks.growth", GROWTH_QUICK if quick else GROWTH_FULL)
+    results["floor"] = implementations.run("benchmarks.floor")
+    results["breakdown"] = implementations.run("benchmarks.breakdown", size)
+    results["growth"] = implementations.run(
+        "benchmarks.growth", GROWTH_QUICK if quick else GROWTH_FULL
+    )
     return results
 
 
 def write(results: dict[str, Any], out: Path, into_readme: bool) -> None:
-    """JSON, figure, and for a full run the tables in benchmarks/README.md."""
+    """Writes the JSON file and the figure; if `into_readme`, also benchmarks/README.md."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "throughput.json").write_text(json.dumps(results, indent=1) + "\n")
     report.figure(results).savefig(out / "throughput.png", dpi=110)
@@ -66,7 +68,7 @@ def write(results: dict[str, Any], out: Path, into_readme: bool) -> None:
 
 
 def with_results(page: str, results: dict[str, Any]) -> str:
-    """The page with its marked part written anew."""
+    """Returns the page with the results between its two marks."""
     begin, end = MARKS
     head, rest = page.split(begin)
     _, tail = rest.split(end)
@@ -74,11 +76,11 @@ def with_results(page: str, results: dict[str, Any]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on; the load tells whether others computed there, too."""
+    """Describes the machine; a high load shows that other programs were running."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
-        cwd=contenders.ROOT,
+        cwd=implementations.ROOT,
         capture_output=True,
         text=True,
         check=False,
@@ -95,7 +97,7 @@ def machine() -> dict[str, Any]:
 
 
 def describe(results: dict[str, Any]) -> str:
-    """One line of where and when."""
+    """One line about machine, date and settings."""
     it = results["machine"]
     return (
         f"{it['cpu']}, {it['cores']} cores, {it['memory_gib']} GiB, Python {it['python']}; "

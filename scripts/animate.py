@@ -1,6 +1,6 @@
-"""A video as a small animated GIF, which GitHub plays in a README.
+"""Converts a video to a small animated GIF, which GitHub plays in a README.
 
-python scripts/animate.py results/minitaur/default/after.mp4     # after.gif beside it
+python scripts/animate.py results/minitaur/default/after.mp4     # writes after.gif next to it
 """
 
 import argparse
@@ -10,18 +10,18 @@ import imageio.v2 as imageio
 from PIL import Image
 
 WIDTH = 320  # pixels
-EVERY = 2  # nth frame of the video
+EVERY = 2  # one frame of the video in this many
 COLOURS = 40
 
 
 def animate(video: Path) -> Path:
-    """Writes the GIF beside the video, as long as the video; returns its path."""
+    """Writes a GIF of the same duration next to the video; returns its path."""
     with imageio.get_reader(video) as reader:
         seconds = EVERY / reader.get_meta_data()["fps"]
         frames = [Image.fromarray(frame) for i, frame in enumerate(reader) if i % EVERY == 0]
     height = round(WIDTH * frames[0].height / frames[0].width)
     small = [frame.resize((WIDTH, height), Image.Resampling.LANCZOS) for frame in frames]
-    # One palette for all and no dithering: what does not move costs nothing.
+    # With one palette and no dithering, pixels that do not change take no space.
     palette = small[len(small) // 2].quantize(COLOURS)
     flat = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in small]
     file = video.with_suffix(".gif")

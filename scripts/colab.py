@@ -1,7 +1,7 @@
-"""What the notebooks' first cell runs in Colab, and nowhere else: it installs labkit.
+"""Installs labkit in Colab; the first code cell of each notebook calls `start` there.
 
-The cell has cloned the repository that this file lies in. Nothing of labkit is installed yet, so
-this file imports the standard library alone, and works on any Python that Colab may have.
+That cell has cloned the repository with this file. labkit is not installed yet, so this file uses
+the standard library only. It works on any Python that Colab may have.
 """
 
 import importlib
@@ -15,19 +15,19 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PYTHON = (3, 11)
-# These draw the page itself: Colab's stay. Nothing in a notebook needs a newer one.
+# Colab keeps its own versions of these, which serve the page; no notebook needs newer ones.
 FRONT_END = {"ipykernel", "ipython", "jupyterlab", "papermill"}
 
 
 class WrongRuntimeError(RuntimeError):
-    """Ends the cell, and with it Run All, with one sentence in place of a traceback."""
+    """Ends the cell, and with it Run All; IPython shows one sentence instead of a traceback."""
 
-    def _render_traceback_(self):
+    def _render_traceback_(self) -> list[str]:
         return [str(self)]
 
 
-def wanted():
-    """The direct dependencies as `{name: requirement}`, the page's own left out."""
+def wanted() -> dict[str, str]:
+    """The direct dependencies as `{name: requirement}`, without `FRONT_END`."""
     text = (REPOSITORY / "pyproject.toml").read_text()
     listed = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.M | re.S)[1]
     requirements = re.findall(r'^ *"(.+)",$', listed, re.M)
@@ -37,19 +37,19 @@ def wanted():
     return {name: line for name, line in named.items() if name not in FRONT_END}
 
 
-def has_gpu():
-    """Whether NVIDIA's driver is here and knows a device."""
+def has_gpu() -> bool:
+    """Whether NVIDIA's driver is installed and lists a device."""
     if not shutil.which("nvidia-smi"):
         return False
     return subprocess.run(["nvidia-smi", "-L"], capture_output=True, timeout=60).stdout != b""
 
 
-def missing(requirements):
-    """Those requirements that are not installed in exactly their version."""
+def missing(requirements: dict[str, str]) -> list[str]:
+    """The requirements that are not installed in exactly their version."""
     return [line for name, line in requirements.items() if f"=={installed(name)}" not in line]
 
 
-def installed(name):
+def installed(name: str) -> str | None:
     """The version of an installed package, or None."""
     try:
         return importlib.metadata.version(name)
@@ -57,27 +57,31 @@ def installed(name):
         return None
 
 
-def pip(*arguments):
-    """Installs quietly; shows what pip said where it fails."""
+def pip(*arguments: str) -> None:
+    """Runs `pip install` without output; on failure prints pip's output.
+
+    Raises:
+        WrongRuntimeError: pip failed.
+    """
     command = [sys.executable, "-m", "pip", "install", "--quiet", *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         print(done.stdout[-3000:] + done.stderr[-3000:])
-        raise WrongRuntimeError("labkit could not be installed: pip's last words stand above.")
+        raise WrongRuntimeError("pip could not install labkit; its last output is above.")
 
 
-def loaded():
-    """`{package: version}` of what this kernel has imported from packages with several files.
+def loaded() -> dict[str, str | None]:
+    """`{package: version}` of the packages with several files that this kernel has imported.
 
-    Such a package, replaced on disk, would mix old and new files from now on.
+    If pip replaces such a package, the kernel would mix its old and new files.
     """
     several = {name for name, module in sys.modules.copy().items() if hasattr(module, "__path__")}
     found = importlib.metadata.packages_distributions()
     return {dist: installed(dist) for name in several for dist in found.get(name, [])}
 
 
-def install():
-    """Installs what is missing; returns the loaded packages that were replaced meanwhile."""
+def install() -> list[str]:
+    """Installs what is missing; returns the loaded packages that it replaced."""
     everything = wanted()
     needed = missing(everything)
     if not needed and installed("labkit"):
@@ -85,16 +89,16 @@ def install():
     gpu = ", with CUDA for the GPU" if has_gpu() else ""
     print(f"Installing labkit and {len(needed)} packages{gpu}: about two minutes ...", flush=True)
     before, lock = loaded(), str(REPOSITORY / "requirements.lock")
-    # gym comes as source: it is built with the locked setuptools and wheel.
+    # gym is a source distribution: the locked setuptools and wheel build it.
     pip("-c", lock, "setuptools", "wheel")
-    # What is there already is named, too: what it needs in turn may not be there.
+    # The list includes installed packages, because their dependencies may be missing.
     pip("-c", lock, "--no-build-isolation", *everything.values())
     pip("--no-deps", "--no-build-isolation", "-e", str(REPOSITORY))
     return sorted(name for name, version in before.items() if installed(name) != version)
 
 
-def use_drive():
-    """Keeps `runs/` on Google Drive, so that runs and their checkpoints outlive this machine."""
+def use_drive() -> None:
+    """Links `runs/` to Google Drive, so that runs and checkpoints survive the Colab machine."""
     importlib.import_module("google.colab.drive").mount("/content/drive")
     kept = Path(os.environ.get("LABKIT_DRIVE", "/content/drive/MyDrive")) / "labkit" / "runs"
     kept.mkdir(parents=True, exist_ok=True)
@@ -103,12 +107,15 @@ def use_drive():
     print(f"runs/ is {kept}")
 
 
-def run_with_uv(notebook, **parameters):
-    """Executes a notebook with a Python 3.11 of its own, which uv brings, and shows the result.
+def run_with_uv(notebook: str, **parameters: object) -> None:
+    """Executes a notebook with a separate Python 3.11, installed by uv, and shows the result.
 
     Args:
         notebook: its name, such as "03_sac_minitaur".
-        parameters: those of its parameters that shall differ, such as num_iterations=2000.
+        parameters: notebook parameters, such as num_iterations=2000.
+
+    Raises:
+        WrongRuntimeError: the notebook failed; the message is the last line of its error.
     """
     from IPython.display import HTML, display
 
@@ -119,9 +126,7 @@ def run_with_uv(notebook, **parameters):
         uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
     python, lock = here / "bin" / "python", REPOSITORY / "requirements.lock"
     if not (here / "ready").exists():
-        print(
-            "Installing Python 3.11 and labkit beside this one: about two minutes ...", flush=True
-        )
+        print("Installing a separate Python 3.11 with labkit: about two minutes ...", flush=True)
         subprocess.run([uv, "venv", "--quiet", "--clear", "--python", "3.11", here], check=True)
         into = [uv, "pip", "install", "--quiet", "--python", str(python)]
         tools = [
@@ -135,11 +140,11 @@ def run_with_uv(notebook, **parameters):
         (here / "ready").touch()
     source, result = REPOSITORY / "notebooks" / f"{notebook}.ipynb", Path(f"{notebook}-run.ipynb")
     pairs = [str(part) for pair in parameters.items() for part in ("-p", *pair)]
-    # A kernel's variables, its matplotlib backend above all, are not for the other Python.
+    # The other Python must not inherit this kernel's variables, such as its matplotlib backend.
     env = {k: v for k, v in os.environ.items() if not re.match("MPL|PYTHON|JPY|KMP|COLAB", k)}
-    env["IPYTHONDIR"] = str(here / "ipython")  # Colab's own loads google.colab into every kernel
+    env["IPYTHONDIR"] = str(here / "ipython")  # Colab's profile imports google.colab
     env["PATH"] = f"{here / 'bin'}{os.pathsep}{env['PATH']}"
-    print(f"{notebook} runs; its result will stand below and in {result} ...", flush=True)
+    print(f"Running {notebook}; the result will appear below and in {result} ...", flush=True)
     papermill = [str(python), "-m", "papermill", "--no-progress-bar", str(source), str(result)]
     status = subprocess.run([*papermill, *pairs], env=env, capture_output=True, text=True)
     page = subprocess.run(
@@ -151,11 +156,14 @@ def run_with_uv(notebook, **parameters):
         raise WrongRuntimeError(status.stderr.strip().splitlines()[-1])
 
 
-def start(drive=False):
-    """What the cell asks for: everything installed, in a kernel that has loaded nothing else.
+def start(drive: bool = False) -> None:
+    """Installs labkit; restarts the kernel if it had loaded other versions of a dependency.
 
     Args:
-        drive: keep runs on Google Drive.
+        drive: whether to keep runs on Google Drive.
+
+    Raises:
+        WrongRuntimeError: this is not Python 3.11, or pip failed.
     """
     if sys.version_info[:2] != PYTHON:
         raise WrongRuntimeError(
@@ -163,7 +171,7 @@ def start(drive=False):
             f"{sys.version_info[0]}.{sys.version_info[1]}: choose Runtime > Change runtime type > "
             "Runtime version > 2025.07 and run this cell again; if that version is no longer "
             'there, colab.run_with_uv("NAME OF THE NOTEBOOK", num_iterations=2000) in a new cell '
-            "runs a whole notebook with a Python of its own."
+            "runs a whole notebook with a separate Python 3.11."
         )
     replaced = install()
     if drive:
@@ -171,14 +179,14 @@ def start(drive=False):
     if replaced:
         print(
             f"Installed. This kernel had loaded other versions ({', '.join(replaced)}) and "
-            "restarts now: run the notebook again from the top.",
+            "restarts now. Run the notebook again from the top.",
             flush=True,
         )
         from IPython import get_ipython
 
         get_ipython().kernel.do_shutdown(True)
         return
-    # Installed after this kernel began, labkit is not on its path yet.
+    # The kernel started before the installation, so labkit is not on its path yet.
     if str(REPOSITORY) not in sys.path:
         sys.path.insert(0, str(REPOSITORY))
     print(f"labkit is ready, with TensorFlow {installed('tensorflow')}.")

@@ -1,10 +1,10 @@
-"""What every notebook begins with: badges, the Colab cell, the runtime that Colab is asked for.
+"""Writes the beginning of every notebook: badges, the Colab cell, and Colab's runtime version.
 
-    python scripts/front.py                    # the notebooks as they are committed: no badges
+    python scripts/front.py                    # as committed, without badges
     python scripts/front.py --repo owner/name  # `make badges REPO=owner/name`
 
-With a repository, badges that open it in Colab and Binder stand in each notebook and in README.md;
-without one there are none, because there would be nothing behind them.
+With a repository, each notebook and README.md get badges that open it in Colab and Binder. Without
+one they get none, because the badges would have no target.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNTIME = "2025.07"  # the last of Colab's that has Python 3.11
+RUNTIME = "2025.07"  # Colab's last version with Python 3.11
 CELL_ID = "colab"
 BEGIN, END = "<!-- badges -->", "<!-- /badges -->"
 CELL = """\
@@ -38,7 +38,12 @@ if "google.colab" in sys.modules:
 
 
 def badges(repo: str, path: str) -> str:
-    """Markdown for the two badges of a notebook, `path` from the root of the repository."""
+    """Markdown for the two badges of a notebook.
+
+    Args:
+        repo: owner/name on GitHub.
+        path: the notebook, relative to the root of the repository.
+    """
     colab = f"https://colab.research.google.com/github/{repo}/blob/main/{path}"
     binder = f"https://mybinder.org/v2/gh/{repo}/main?labpath={path.replace('/', '%2F')}"
     return (
@@ -48,7 +53,7 @@ def badges(repo: str, path: str) -> str:
 
 
 def front(notebook: nbformat.NotebookNode, repo: str, path: str) -> None:
-    """Puts badges, cell and runtime into a notebook, in place of those that are there."""
+    """Writes badges, Colab cell and runtime version into a notebook, replacing existing ones."""
     first, cells = notebook.cells[0], notebook.cells
     text = re.sub(rf"\n\n{BEGIN}.*?{END}", "", first.source, flags=re.S)
     if repo:
@@ -68,7 +73,7 @@ def notebooks() -> list[Path]:
 
 
 def readme(text: str, repo: str) -> str:
-    """README.md with the badges of the notebooks between its two marks."""
+    """Returns README.md with the notebooks' badges between its two marks."""
     lines = [f"{path.stem[:2]} {badges(repo, f'notebooks/{path.name}')}" for path in notebooks()]
     body = "\n".join(["", *(lines if repo else []), ""])
     return re.sub(rf"{BEGIN}.*?{END}", f"{BEGIN}{body}{END}", text, flags=re.S)
@@ -80,7 +85,7 @@ def main() -> None:
     parser.add_argument("--repo", default="", help="owner/name on GitHub")
     repo = parser.parse_args().repo
     if repo and not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
-        parser.error(f"--repo = {repo!r} is refused: allowed is owner/name")
+        parser.error(f"--repo must be owner/name, got {repo!r}")
     for path in notebooks():
         notebook = nbformat.read(path, as_version=4)
         front(notebook, repo, f"notebooks/{path.name}")

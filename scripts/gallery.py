@@ -1,9 +1,9 @@
-"""Static pages from the executed notebooks, README and the results: `make site`.
+"""Builds static pages from README, the executed notebooks and the results: `make site`.
 
-    python scripts/gallery.py [folder]     # site/ by default; it is made anew
+    python scripts/gallery.py [folder]     # site/ by default; an existing folder is replaced
 
-The landing page is README.md. Whatever it links to in this repository comes along: notebooks and
-Markdown as pages, everything else as it is, and so on from there. The API reference is pdoc's.
+The landing page is README.md. The site includes every file of the repository that the pages link
+to: notebooks and Markdown converted to pages, other files unchanged. pdoc makes the API reference.
 """
 
 import argparse
@@ -46,7 +46,7 @@ td, th { border-bottom: 1px solid var(--line); padding: .35rem .6rem .35rem 0; t
 h1, h2, h3 { line-height: 1.25; margin-top: 2em; }
 h1 { margin-top: .8em; }
 """
-# nbconvert's pages are made for a desk: on a phone the prompts go and wide things scroll.
+# nbconvert designs for wide screens. On a phone, hide prompts and let wide content scroll.
 NOTEBOOK_STYLE = """
 .gallery { font: 16px system-ui, sans-serif; display: flex; flex-wrap: wrap; gap: .3rem 1.2rem;
   padding: .8rem 1rem; border-bottom: 1px solid #8884; }
@@ -63,7 +63,7 @@ NOTEBOOK_STYLE = """
 
 
 def page_of(target: Path) -> Path:
-    """Where a file of the repository stands in the site, both relative to their roots."""
+    """The path of a repository file in the site; both are relative to their roots."""
     if target == Path("README.md"):
         return Path("index.html")
     if target.name == "README.md":
@@ -72,7 +72,15 @@ def page_of(target: Path) -> Path:
 
 
 def relink(text: str, source: Path) -> tuple[str, list[Path]]:
-    """Links between files of the repository as links between pages, and which files those are."""
+    """Rewrites links between repository files to links between pages.
+
+    Args:
+        text: HTML.
+        source: the file that it was made from, relative to the repository.
+
+    Returns:
+        The HTML, and the files that it links to.
+    """
     found = []
 
     def replaced(match: re.Match) -> str:
@@ -83,7 +91,7 @@ def relink(text: str, source: Path) -> tuple[str, list[Path]]:
         if (ROOT / file).is_dir():
             file = file / "README.md"
             if not (ROOT / file).exists():
-                return ""  # a folder is no page: the words stay, without a link
+                return ""  # a folder without a page: keep the words, drop the link
         found.append(file)
         up = "../" * len(source.parent.parts)
         address = up + page_of(file).as_posix() + (f"#{anchor}" if anchor else "")
@@ -93,7 +101,7 @@ def relink(text: str, source: Path) -> tuple[str, list[Path]]:
 
 
 def github_anchors(text: str) -> str:
-    """Headings under the names by which GitHub, and so README's links, know them."""
+    """Gives headings the anchors that GitHub gives them, which README's links use."""
 
     def renamed(match: re.Match) -> str:
         content = re.sub(r'<a class="anchor-link".*?</a>', "", match[2])
@@ -104,7 +112,7 @@ def github_anchors(text: str) -> str:
 
 
 def slug(title: str) -> str:
-    """A heading's name in a link, as GitHub makes it."""
+    """The anchor that GitHub gives to a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
@@ -123,12 +131,12 @@ def notebooks() -> list[Path]:
 
 
 def markdown_page(source: Path) -> tuple[str, list[Path]]:
-    """A Markdown file as a page."""
+    """Converts a Markdown file to a page; also returns the files that it links to."""
     text = (ROOT / source).read_text()
     body = github_anchors(markdown2html(text))
     body = body.replace("<table>", '<div class="scroll"><table>')
     body = body.replace("</table>", "</table></div>")
-    if source == Path("README.md"):  # a page can play what GitHub shows as a GIF
+    if source == Path("README.md"):  # a page can play a video where GitHub needs a GIF
         video = f'<video src="{FILM}" autoplay loop muted playsinline controls></video>'
         body = re.sub(r'<img[^>]*\.gif"[^>]*>', video, body, count=1)
     title = re.search(r"^# (.+)$", text, re.M)
@@ -138,7 +146,7 @@ def markdown_page(source: Path) -> tuple[str, list[Path]]:
 
 
 def notebook_page(source: Path) -> tuple[str, list[Path]]:
-    """An executed notebook as a page; pictures and videos lie in it."""
+    """Converts an executed notebook, with its images and videos, to a page; see `markdown_page`."""
     notebook = nbformat.read(ROOT / source, as_version=4)
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") != "colab"]
     exporter = nbconvert.HTMLExporter(require_js_url="", jquery_url="")
@@ -148,7 +156,7 @@ def notebook_page(source: Path) -> tuple[str, list[Path]]:
     text = text.replace("</head>", f"<style>{NOTEBOOK_STYLE}</style></head>", 1)
     bar = f'<nav class="gallery">{navigation(source)}</nav>'
     text = re.sub(r"(<body[^>]*>)", lambda match: match[1] + bar, text, count=1)
-    # Links stand in prose alone: code and embedded data stay as they are.
+    # Only prose contains links; code and embedded data stay unchanged.
     parts = re.split(
         r'(<div class="jp-RenderedHTMLCommon jp-RenderedMarkdown.*?</div>)', text, flags=re.S
     )
@@ -160,7 +168,7 @@ def notebook_page(source: Path) -> tuple[str, list[Path]]:
 
 
 def alt_texts(notebook: nbformat.NotebookNode) -> list[str]:
-    """What stands in for each picture among the outputs, in order; nbconvert leaves it out."""
+    """The alt text of each picture in the outputs, in order; nbconvert drops it."""
     outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
     pictures = [out for out in outputs if "image/png" in out.get("data", {})]
     return [out.metadata.get("image/png", {}).get("alt", "") for out in pictures]
@@ -175,10 +183,10 @@ def _page(head: str, body: str) -> str:
 
 
 def build(folder: Path) -> None:
-    """Makes the site anew in `folder`, but for the API reference."""
+    """Replaces `folder` by the site without the API reference."""
     shutil.rmtree(folder, ignore_errors=True)
     first = [Path("README.md"), Path(FILM), *(path.relative_to(ROOT) for path in notebooks())]
-    waiting, done = first, set()
+    waiting, done = first, set[Path]()
     while waiting:
         source = waiting.pop()
         if source in done:
@@ -196,7 +204,7 @@ def build(folder: Path) -> None:
 
 
 def reference(folder: Path) -> None:
-    """The API reference, from the docstrings."""
+    """Writes the API reference from the docstrings."""
     options = ["--docformat", "google", "--no-show-source", "--output-directory", str(folder)]
     command = [sys.executable, "-W", "ignore", "-m", "pdoc", *options, "labkit"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -205,7 +213,7 @@ def reference(folder: Path) -> None:
 
 
 class _Links(HTMLParser):
-    """A page's links and the names that can be linked to."""
+    """The links of a page, and the anchors that links can target."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -213,7 +221,7 @@ class _Links(HTMLParser):
         self.names: set[str] = set()
         self.feed(text)
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         for name, value in attrs:
             if name in ("href", "src") and value:
                 self.targets.append(value)
@@ -222,7 +230,7 @@ class _Links(HTMLParser):
 
 
 def broken(folder: Path) -> Iterator[str]:
-    """Links of the site's own pages that lead nowhere: `page: target`."""
+    """Yields the broken links of the site's pages as `page: target`, API reference excluded."""
     files = [page for page in folder.rglob("*.html") if "api" not in page.parts]
     pages = {page.resolve(): _Links(page.read_text()) for page in files}
     for page, links in pages.items():
@@ -246,7 +254,7 @@ def main() -> None:
     build(folder)
     reference(folder / "api")
     if wrong := list(broken(folder)):
-        sys.exit("links that lead nowhere:\n" + "\n".join(wrong))
+        sys.exit("broken links:\n" + "\n".join(wrong))
     megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
     print(f"open {folder / 'index.html'}: {megabytes:.0f} MB")
 

@@ -1,6 +1,6 @@
-"""The study of the Minitaur over seeds: runs it, keeps what is worth it, writes the page.
+"""Runs the Minitaur study, tracks its small files, and writes its page.
 
-python scripts/results.py                       all that follows
+python scripts/results.py                       all of the following
 python scripts/results.py run --setting defaults --seed 3 --budget 60000
 python scripts/results.py track                 runs/results/ into results/minitaur/
 python scripts/results.py best                  the best policy and its clip
@@ -37,19 +37,19 @@ BEST = ROOT / "results" / "minitaur" / "best"
 @click.group(invoke_without_command=True)
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Runs, tracks and shows the study of the Minitaur; all of it takes a day."""
+    """Runs, tracks and reports the Minitaur study; all of it takes a day."""
     if context.invoked_subcommand is None:
         for command in (run, track, best, page):
             context.invoke(command)
 
 
 @main.command()
-@click.option("--setting", type=click.Choice(list(study.SETTINGS)), help="Only this one.")
-@click.option("--seed", type=int, help="Only this one.")
-@click.option("--budget", type=int, help="Only this one, in env steps.")
-@click.option("--workers", default=2, show_default=True, help="Runs at a time.")
+@click.option("--setting", type=click.Choice(list(study.SETTINGS)), help="Only this setting.")
+@click.option("--seed", type=int, help="Only this seed.")
+@click.option("--budget", type=int, help="Only this budget, in env steps.")
+@click.option("--workers", default=2, show_default=True, help="Runs in parallel.")
 def run(setting: str | None, seed: int | None, budget: int | None, workers: int) -> None:
-    """Runs what is planned and not yet finished; a larger budget goes on from a smaller one."""
+    """Runs the planned runs that are not finished; a larger budget resumes a smaller one."""
     chosen = [
         job
         for job in study.PLAN
@@ -58,7 +58,7 @@ def run(setting: str | None, seed: int | None, budget: int | None, workers: int)
         and budget in (None, job.budget)
     ]
     if not chosen:
-        raise click.UsageError("the study plans no such run; scripts/study.py lists what it plans")
+        raise click.UsageError("the study plans no such run; scripts/study.py lists the plan")
     for amount in sorted({job.budget for job in chosen}):
         jobs = []
         for planned in (job for job in chosen if job.budget == amount):
@@ -69,23 +69,23 @@ def run(setting: str | None, seed: int | None, budget: int | None, workers: int)
         unfinished = sweep.run_all(NOTEBOOK, jobs, workers)
         if unfinished:
             names = ", ".join(job.name for job in unfinished)
-            raise click.ClickException(f"not finished: {names}; the same command goes on")
+            raise click.ClickException(f"not finished: {names}; the same command resumes them")
 
 
 def _tracked_as_finished(job: study.Job) -> bool:
-    """Whether the repository holds this run: nobody needs to repeat it to go on with the study."""
-    here = RUNS / job.setting / f"seed-{job.seed}"
-    kept = KEPT / job.setting / f"seed-{job.seed}"
+    """Whether the repository has this run, so that it need not be repeated."""
+    local = RUNS / job.setting / f"seed-{job.seed}"
+    tracked = KEPT / job.setting / f"seed-{job.seed}"
     return (
-        not here.exists()
-        and kept.exists()
-        and run_directory.is_finished(kept, SACConfig(num_iterations=job.iterations))
+        not local.exists()
+        and tracked.exists()
+        and run_directory.is_finished(tracked, SACConfig(num_iterations=job.iterations))
     )
 
 
 @main.command()
 def track() -> None:
-    """Copies configuration, metrics of every run into results/; never a shorter over a longer."""
+    """Copies configuration and metrics of every run into results/, unless it has a longer run."""
     for source in sorted(RUNS.glob("*/seed-*")):
         target = KEPT / source.relative_to(RUNS)
         try:
@@ -101,11 +101,11 @@ def track() -> None:
 
 @main.command()
 def best() -> None:
-    """Keeps the policy with the highest final return after the largest budget, and its clip."""
+    """Copies the policy with the highest final return after the largest budget; films it."""
     done = [job for job in study.PLAN if (RUNS / job.setting / f"seed-{job.seed}").exists()]
     if not done:
-        raise click.ClickException("there is no run in runs/results/ whose policy could be kept")
-    found, _ = compare.find({RUNS / job.setting / f"seed-{job.seed}" for job in done})
+        raise click.ClickException("runs/results/ contains no run of the study")
+    found, _ = compare.find_runs({RUNS / job.setting / f"seed-{job.seed}" for job in done})
     budget = max(int(run.evaluations.gradient_step.max()) for run in found)
     table = compare.scores(found, budget)
     source = table.path[table["return"].idxmax()]
@@ -122,8 +122,8 @@ def best() -> None:
 
 @main.command()
 def page() -> None:
-    """Writes the page, its figures and README's table from what is tracked."""
-    found, damaged = compare.find(KEPT)
+    """Writes the page, its figures and README's table from the tracked runs."""
+    found, damaged = compare.find_runs(KEPT)
     for line in damaged:
         click.echo(f"left out: {line}", err=True)
     for file in results_page.write(found, ROOT / "results" / "minitaur"):

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes .venv, installs requirements.lock into it and labkit on top (editable).
-# Does nothing, and says nothing, when that has been done.
+# Makes .venv and installs requirements.lock and labkit (editable) into it.
+# Does nothing and prints nothing if that is done.
 #
-#   scripts/setup.sh        the same, with PYTHON=/path/to/python3.11 to name the interpreter
+#   scripts/setup.sh        PYTHON=/path/to/python3.11 names the interpreter
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset PYTHONHOME PYTHONPATH
@@ -10,17 +10,17 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_USER=0
 
 venv=.venv
 python=$venv/bin/python
-stamp=$venv/.labkit-stamp # what the finished set-up was made from
-made=$venv/.labkit-made   # the folder was made here, so it may be removed here
+stamp=$venv/.labkit-stamp # the fingerprint of the finished set-up
+made=$venv/.labkit-made   # exists if this script made .venv and may remove it
 log=$venv/setup.log
 
-ways_out() {
+no_python() {
     cat >&2 <<TEXT
 $1
-Ways out, one of:
-  Debian, Ubuntu   apt install python3-venv     (or python3.11-venv), then the same make again
+Do one of the following:
+  Debian, Ubuntu   apt install python3-venv     (or python3.11-venv), then run make again
   conda, mamba     conda env create -f environment.yml && conda activate labkit
-  uv               uv venv --python 3.11 .venv, then the same make again
+  uv               uv venv --python 3.11 .venv, then run make again
   elsewhere        make setup PYTHON=/path/to/python3.11
 TEXT
     exit 1
@@ -53,7 +53,7 @@ find_python() {
 logged() {
     if ! "$@" >>"$log" 2>&1; then
         tail -n 15 "$log" | cut -c -200 >&2
-        give_up "Set-up failed; the whole story is in $log. The next make starts it again."
+        give_up "Set-up failed; $log has the complete output. Run make again to retry."
     fi
 }
 
@@ -65,32 +65,32 @@ fingerprint() {
 
 make_venv() {
     local base output
-    base=$(find_python) || ways_out "labkit needs Python 3.11 (dm-reverb has no wheels for newer ones); found none as ${PYTHON:-python3.11 or python3 on PATH}."
+    base=$(find_python) || no_python "labkit needs Python 3.11 (dm-reverb has no wheels for newer ones); found none as ${PYTHON:-python3.11 or python3 on PATH}."
     mkdir "$venv"
     touch "$made"
     if ! output=$("$base" -m venv "$venv" 2>&1); then
         rm -rf "$venv"
         case $output in
-            *ensurepip* | *"No module named venv"*) ways_out "$base cannot make virtual environments: its venv package is missing." ;;
+            *ensurepip* | *"No module named venv"*) no_python "$base cannot make virtual environments: its venv package is missing." ;;
             *) give_up "$base -m venv $venv failed: $output" ;;
         esac
     fi
 }
 
-# An environment made by uv has no pip.
-have_pip() {
+# Installs pip if it is missing, as in an environment made by uv.
+ensure_pip() {
     "$python" -m pip --version >/dev/null 2>&1 && return
     "$python" -m ensurepip >>"$log" 2>&1 && return
-    command -v uv >/dev/null || give_up "$venv has no pip, and there is no uv to install it; remove $venv, then the same make again."
+    command -v uv >/dev/null || give_up "$venv has no pip, and there is no uv to install it; remove $venv, then run make again."
     logged uv pip install --python "$python" pip
 }
 
 install_lock() {
-    # gym comes as source: it is built with the locked setuptools and wheel, not with whatever is newest.
+    # gym is a source distribution: the locked setuptools and wheel build it, not the newest ones.
     grep -E '^(setuptools|wheel)==' requirements.lock >"$venv/build-tools.txt"
     logged "$python" -m pip install -c requirements.lock -r "$venv/build-tools.txt"
     logged "$python" -m pip install --no-compile --no-build-isolation -r requirements.lock
-    # pip would compile on one core. What is for another Python does not compile, nor need it.
+    # pip would compile on one core. Files for other Python versions fail to compile; ignore that.
     "$python" -m compileall -q -j 0 "$venv"/lib/python3.11/site-packages >>"$log" 2>&1 || true
 }
 
@@ -98,7 +98,7 @@ install_labkit() {
     logged "$python" -m pip install --no-deps --no-build-isolation -e .
 }
 
-# --- what is there already?
+# --- is it done already?
 
 wanted=$(fingerprint)
 found=$(cat "$stamp" 2>/dev/null || true)
@@ -107,19 +107,19 @@ if [ "$found" = "$wanted" ] && [ -x "$python" ]; then
 fi
 rm -f "$stamp"
 
-# Folder and lock as before: only pyproject.toml changed.
+# Folder and lock are unchanged: only pyproject.toml changed.
 if [ "$(head -n 2 <<<"$found")" = "$(head -n 2 <<<"$wanted")" ] && [ -x "$python" ]; then
     install_labkit
     echo "$wanted" >"$stamp"
     exit 0
 fi
 
-# Interrupted, or from another lock: an environment made here starts anew, somebody else's is kept.
+# Interrupted, or the lock changed: replace an environment made by this script, keep any other.
 if [ -e "$made" ]; then
     rm -rf "$venv"
 fi
 if [ -e "$venv" ]; then
-    is_311 "$python" || give_up "$venv exists and is no Python 3.11 environment; remove it, then the same make again."
+    is_311 "$python" || give_up "$venv exists and is no Python 3.11 environment; remove it, then run make again."
 else
     make_venv
 fi
@@ -127,10 +127,10 @@ fi
 # --- install
 
 echo "Setting up $venv: one to two minutes, 0.8 GB to download, 3 GB on disk ..." >&2
-trap 'give_up "Interrupted; the next make starts it again."' INT TERM
+trap 'give_up "Interrupted; run make again to retry."' INT TERM
 started=$SECONDS
 : >"$log"
-have_pip
+ensure_pip
 install_lock
 install_labkit
 echo "$wanted" >"$stamp"

@@ -1,4 +1,4 @@
-"""Copies what is worth keeping of a run into results/, with a page that is written from it.
+"""Copies the small files of a run into results/ and writes a page about the run.
 
 python scripts/track_run.py notebooks/runs/0001 results/minitaur/default
 """
@@ -11,6 +11,7 @@ import attrs
 import click
 import imageio.v3 as imageio
 import numpy as np
+import pandas as pd
 
 import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 from labkit.config import SACConfig
@@ -23,7 +24,7 @@ from labkit.training import run_directory
 @click.argument("run_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("target", type=click.Path(file_okay=False, path_type=Path))
 def main(run_dir: Path, target: Path) -> None:
-    """Fills TARGET from RUN_DIR; what TARGET held of an older run is replaced."""
+    """Copies RUN_DIR to TARGET; replaces the files of an older run there."""
     run_directory.copy_records(run_dir, target)
     shutil.copy(run_dir / "videos" / "after.mp4", target / "after.mp4")
     metrics = run_directory.read_metrics(run_dir)
@@ -33,8 +34,8 @@ def main(run_dir: Path, target: Path) -> None:
     (target / "README.md").write_text(page(run_dir, metrics))
 
 
-def page(run_dir: Path, metrics) -> str:
-    """The page: the command, the versions, the final score; every number read from the run."""
+def page(run_dir: Path, metrics: pd.DataFrame) -> str:
+    """The page: command, final score, versions; every number is read from the run."""
     content = json.loads((run_dir / "config.json").read_text())
     config = SACConfig.parse(content["config"])
     default = attrs.asdict(SACConfig())
@@ -49,16 +50,16 @@ def page(run_dir: Path, metrics) -> str:
     make run{command}
     .venv/bin/python scripts/track_run.py <the run directory> <this directory>
 
-- Final evaluation, greedy: {final}.
+- Final evaluation, deterministic: {final}.
 - Its worst episode: {np.min(final.returns):+.2f}; its best: {np.max(final.returns):+.2f}.
 - Training took {last.wall_seconds / 60:.0f} minutes, evaluations included.
 - {versions}.
 
-![Learning curve: evaluation return over env steps, the published curve beside it](curve.png)
+![Learning curve: evaluation return over env steps, next to the published curve](curve.png)
 
-![Film strip of one greedy episode after training](strip.png)
+![Film strip of one deterministic episode after training](strip.png)
 
-This page and all beside it were written by the second command.
+The second command wrote this page and every file in this directory.
 """
 
 

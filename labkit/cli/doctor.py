@@ -94,7 +94,7 @@ def reverb() -> Finding:
 
     table = ReverbReplay(Layout(1, 1), 10)
     try:
-        table.write(Transition([1], [2], 3, 1, [4]))
+        table.write(Transition(np.array([1]), np.array([2]), 3, 1, np.array([4])))
         table.flush()
         if not np.array_equal(table.sample(1), [[1, 2, 3, 1, 4]]):
             return FAILS, "the sampled transition differs from the written one"

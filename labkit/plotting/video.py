@@ -20,6 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from labkit.parameters import invalid
 from labkit.plotting.rendering import frame
+from labkit.sac.collector import play
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -151,12 +152,13 @@ def _play(
     env: "PyEnvironment", policy: "Policy", max_steps: int
 ) -> Iterator[tuple[int, float, bool]]:
     """Yields (steps so far, last reward, episode over?) after the reset and after each step."""
-    time_step, step, last = env.reset(), 0, False
-    yield step, 0.0, last
-    while not last:
-        time_step, step = env.step(policy(time_step.observation)), step + 1
-        last = bool(time_step.is_last()) or step == max_steps
-        yield step, float(time_step.reward), last
+    first = env.reset()
+    yield 0, 0.0, False
+    for step, (transition, over) in enumerate(play(env, policy, first), start=1):
+        last = over or step == max_steps
+        yield step, float(transition.reward), last
+        if last:
+            return
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from labkit.training.components import (
     warm_up,
 )
 from labkit.training.learner import Learner, name_last_checkpoint
-from labkit.training.live_plot import View as LivePlot
+from labkit.training.live_plot import LivePlot
 from labkit.training.progress import progress
 from labkit.training.run_directory import Run, check_same, open_run
 from labkit.training.signals import StopRequest, stop_request

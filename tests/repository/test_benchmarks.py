@@ -1,4 +1,4 @@
-"""The benchmark measures what it says, and draws what it measured."""
+"""The benchmarks' computations, tables and figures, and small runs of each worker."""
 
 import sys
 import time
@@ -9,15 +9,15 @@ import pytest
 
 from benchmarks import (
     collection,
-    contenders,
     floor,
     growth,
+    implementations,
     lunarlander,
     ray_vs_local,
     report,
     throughput,
 )
-from benchmarks.contenders import Contender
+from benchmarks.implementations import Implementation
 from benchmarks.stopwatch import Stopwatch
 from labkit.sac.evaluation import Evaluation
 from labkit.training import run_directory
@@ -36,7 +36,7 @@ RESULTS = {
     "settings": ["--warmup", "1"],
     "repeats": 3,
     "minutes": 7.5,
-    "contenders": {
+    "implementations": {
         "published": {
             "label": "published",
             "repeats": [{"rate": r, "cpu_ms": 30.0, "peak_mib": 700.0} for r in (52, 50, 10)],
@@ -72,7 +72,7 @@ def test_flops_by_hand():
     """Batch 2, 3 observations, 1 action, actor of one layer of 4, critics of one layer of 5."""
     actor = 3 * 4 + 4 * 2  # 20 multiplications forward
     critic = 4 * 5 + 5 * 1  # 25
-    critic_loss = actor + 4 * critic + 2 * (critic + 5)  # 180: inputs' gradient: last layer only
+    critic_loss = actor + 4 * critic + 2 * (critic + 5)  # 180: input gradients of last layers only
     actor_loss = actor + 2 * critic + 2 * (5 + 1 * 5) + actor + 4 * 2  # 118
     assert (critic_loss, actor_loss) == (180, 118)
     assert floor.update_flops(2, 3, 1, (4,), (5,)) == 2 * 2 * (180 + 118 + 20)
@@ -87,9 +87,9 @@ def test_flops_of_the_benchmarked_update():
 @pytest.mark.parametrize(
     ("physics_ms", "flops", "cores", "expected"),
     [
-        (2.0, 600_000_000, 2, 2.5),  # shared perfectly
-        (2.0, 600_000_000, 1, 5.0),  # one after the other
-        (2.0, 600_000_000, 8, 2.0),  # one robot's physics is not shared
+        (2.0, 600_000_000, 2, 2.5),  # the cores share the work perfectly
+        (2.0, 600_000_000, 1, 5.0),  # one core does all the work
+        (2.0, 600_000_000, 8, 2.0),  # the physics runs on one core
     ],
 )
 def test_floor(physics_ms, flops, cores, expected):
@@ -119,7 +119,7 @@ def test_table():
     assert "| 1 000 000 " in text
     assert "0.95" in text, "115 of 121"
     assert f"{1300 * 2**20 / 990_000:.0f} bytes a transition" in text
-    without = {key: RESULTS[key] for key in ("contenders",)}
+    without = {key: RESULTS[key] for key in ("implementations",)}
     assert "floor" not in report.text(without)
 
 
@@ -130,7 +130,7 @@ def test_figure():
     assert [label.get_text() for label in rates.get_yticklabels()] == ["published", "labkit"]
     assert [bar.get_width() for bar in parts.patches] == [0.05, 2.5, 6.5, 0.5, 2.0, 3.0]
     np.testing.assert_array_equal(sizes.lines[-1].get_ydata(), [121, 119, 115])
-    assert len(report.figure({"contenders": RESULTS["contenders"]}).axes) == 1
+    assert len(report.figure({"implementations": RESULTS["implementations"]}).axes) == 1
 
 
 def test_page_and_files(tmp_path):
@@ -146,38 +146,39 @@ def test_page_and_files(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"throughput.json", "throughput.png"}
 
 
-def test_what_cannot_run_is_said(monkeypatch):
-    broken = Contender("x", "X", "benchmarks.nowhere")
-    absent = Contender("y", "Y", "benchmarks.nowhere", unavailable="no Y here")
-    results = contenders.take_turns([broken, absent], 2, TINY)
+def test_results_give_the_reason_for_a_skipped_implementation(monkeypatch):
+    broken = Implementation("x", "X", "benchmarks.nowhere")
+    absent = Implementation("y", "Y", "benchmarks.nowhere", unavailable="no Y here")
+    results = implementations.run_in_rounds([broken, absent], 2, TINY)
     assert "No module named benchmarks.nowhere" in results["x"]["skipped"]
     assert results["y"] == {"label": "Y", "skipped": "no Y here"}
-    monkeypatch.setattr(contenders, "SB3_VENV", contenders.ROOT / "pyproject.toml" / "no")
+    monkeypatch.setattr(implementations, "SB3_VENV", implementations.ROOT / "pyproject.toml" / "no")
     monkeypatch.setattr(sys, "executable", "false")
-    assert "could not be made" in {c.key: c for c in contenders.contenders(True)}["sb3"].unavailable
+    by_key = {one.key: one for one in implementations.list_implementations(True)}
+    assert "could not be made" in by_key["sb3"].unavailable
 
 
 def test_each_worker_runs_small():
-    by_key = {c.key: c for c in contenders.contenders(with_sb3=False)}
-    results = contenders.take_turns([by_key["published"], by_key["labkit"]], 1, TINY)
+    by_key = {one.key: one for one in implementations.list_implementations(with_sb3=False)}
+    results = implementations.run_in_rounds([by_key["published"], by_key["labkit"]], 1, TINY)
     for entry in results.values():
         assert "repeats" in entry, entry.get("skipped")
         assert entry["repeats"][0]["rate"] > 0
         assert 300 < entry["repeats"][0]["peak_mib"] < 4096
-    parts = contenders.run("benchmarks.breakdown", TINY)
+    parts = implementations.run("benchmarks.breakdown", TINY)
     in_loop = parts["in_loop"]
     assert min(in_loop[name] for name in ("policy", "writing", "gradient step")) > 0
     assert in_loop["physics engine"] > 0.3
-    grown = contenders.run("benchmarks.growth", [*TINY, "--sizes", "300", "600"])
+    grown = implementations.run("benchmarks.growth", [*TINY, "--sizes", "300", "600"])
     assert grown["sizes"] == [300, 600]
     assert min(grown["rate"]) > 0
 
 
-def test_the_ray_executor_beside_its_peers():
+def test_the_text_compares_the_ray_executor_with_baselines():
     measured = {"rate": 130.0, "cpu_ms": 14.0, "peak_mib": 2_500.0, "samples_per_insert": 257.25}
     measured |= {"staleness_median": 60.0, "staleness_max": 140.0}
     ray = {"label": "ray", "repeats": [measured]}
-    text = report.text({**RESULTS, "contenders": {**RESULTS["contenders"], "ray": ray}})
+    text = report.text({**RESULTS, "implementations": {**RESULTS["implementations"], "ray": ray}})
     assert "2.60 × published (aim 2.4)" in text
     assert "32% of the floor" in text  # 130 of 400
     assert "257.2 for 256" in text
@@ -186,8 +187,8 @@ def test_the_ray_executor_beside_its_peers():
 
 @pytest.mark.slow
 def test_the_ray_workers_run_small():
-    """The contender's rate is the learner's; collecting alone reports both servers."""
-    measured = contenders.run("benchmarks.contender_ray", TINY)
+    """The Ray worker measures the learner's rate; the collection benchmark covers both servers."""
+    measured = implementations.run("benchmarks.run_ray", TINY)
     assert 0 < measured["rate"] < 1_000
     assert measured["staleness_max"] >= measured["staleness_median"] >= 0
     case = collection.measure(1, 2.0)
@@ -195,11 +196,11 @@ def test_the_ray_workers_run_small():
     assert case["alone"] > 1
     assert set(case["cores_busy"]) == {"rollout workers", "replay", "parameter server"}
     drawn = collection.draw({"machine": {"cores": 2}, "cases": [case, {**case, "collectors": 2}]})
-    straight, _, found = drawn.axes[0].lines
-    np.testing.assert_array_equal(straight.get_ydata(), np.array([1, 2]) * found.get_ydata()[0])
+    linear, _, found = drawn.axes[0].lines
+    np.testing.assert_array_equal(linear.get_ydata(), np.array([1, 2]) * found.get_ydata()[0])
 
 
-def test_a_lander_is_solved_by_twenty_episodes_of_two_hundred(tmp_path, small_config):
+def test_the_lander_is_solved_at_a_mean_of_200_over_20_episodes(tmp_path, small_config):
     run = run_directory.open_run(tmp_path, small_config())
     for step, returns in ((10, [250.0] * 5), (20, [199.0] * 20), (30, [210.0] * 20)):
         score = Evaluation(tuple(returns), (1.0,) * len(returns), (0.0,) * len(returns))
@@ -208,7 +209,7 @@ def test_a_lander_is_solved_by_twenty_episodes_of_two_hundred(tmp_path, small_co
     assert len(lunarlander.draw([tmp_path]).axes[0].lines[0].get_xdata()) == 3
 
 
-def test_executors_are_compared_by_final_evaluations_after_as_many_steps(tmp_path, small_config):
+def test_executors_are_compared_by_the_final_evaluation_at_one_step(tmp_path, small_config):
     run = run_directory.open_run(tmp_path, small_config())
     for step, returns in ((10, [9.0] * 5), (10, [1.0, 3.0] * 10), (20, [5.0] * 20)):
         score = Evaluation(tuple(returns), (1.0,) * len(returns), (0.0,) * len(returns))

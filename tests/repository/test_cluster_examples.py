@@ -1,4 +1,4 @@
-"""The example files for clusters: valid for Ray's launcher, whole for KubeRay, and in step."""
+"""The example files for clusters are valid, complete and consistent with labkit's settings."""
 
 from pathlib import Path
 
@@ -12,19 +12,19 @@ FOLDER = Path(__file__).parents[2] / "examples" / "cluster"
 LOCK = (FOLDER.parent.parent / "requirements.lock").read_text()
 
 
-def test_the_launcher_s_file_is_valid():
+def test_the_file_for_rays_cluster_launcher_is_valid():
     config = yaml.safe_load((FOLDER / "cluster.yaml").read_text())
-    whole = util.prepare_config(dict(config))
-    util.validate_config(whole)  # against the schema that Ray's launcher uses
+    prepared = util.prepare_config(dict(config))
+    util.validate_config(prepared)  # against the schema of Ray's launcher
     with pytest.raises(Exception, match="'many' is not of type 'integer'"):
-        util.validate_config({**whole, "max_workers": "many"})
+        util.validate_config({**prepared, "max_workers": "many"})
     for command in config["head_start_ray_commands"][1:] + config["worker_start_ray_commands"][1:]:
         assert "RAY_AUTH_MODE=token" in command
         assert f"RAY_worker_niceness={SYSTEM['worker_niceness']}" in command
     assert "~/.ray/auth_token" in config["file_mounts"]
 
 
-def test_kuberay_s_file_is_whole():
+def test_the_file_for_kuberay_is_complete():
     cluster, policy = yaml.safe_load_all((FOLDER / "kuberay.yaml").read_text())
     assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
     assert f"ray=={cluster['spec']['rayVersion']}\n" in LOCK

@@ -1,4 +1,4 @@
-"""What every notebook begins with, and how badges come and go."""
+"""The beginning of every notebook, and adding and removing badges."""
 
 import re
 import subprocess
@@ -19,14 +19,14 @@ import front  # noqa: E402
 def test_every_notebook_has_the_same_front_and_no_badges(path):
     committed, made = (nbformat.read(path, as_version=4) for _ in range(2))
     front.front(made, "", f"notebooks/{path.name}")
-    assert made == committed, "python scripts/front.py, then execute it anew"
+    assert made == committed, "run python scripts/front.py, then execute the notebook again"
     first_code = next(cell for cell in committed.cells if cell.cell_type == "code")
     assert first_code.source == front.CELL.format(origin="")
     assert first_code.outputs == []
     assert front.BEGIN not in committed.cells[0].source
 
 
-def test_the_cell_is_short_and_does_nothing_here():
+def test_the_cell_is_short_and_does_nothing_outside_colab():
     assert len([line for line in front.CELL.splitlines() if line.strip()]) <= 15
     code = front.CELL.format(origin="") + "\nprint(sorted(set(dir()) - before))"
     done = subprocess.run(
@@ -36,7 +36,7 @@ def test_the_cell_is_short_and_does_nothing_here():
     assert (done.stdout, done.stderr) == ("['drive', 'origin', 'sys']\n", "")
 
 
-def test_badges_lead_to_the_notebook_and_go_again():
+def test_badges_link_to_the_notebook_and_can_be_removed():
     path = front.notebooks()[0]
     notebook, before = (nbformat.read(path, as_version=4) for _ in range(2))
     front.front(notebook, "someone/labkit", f"notebooks/{path.name}")
@@ -52,7 +52,7 @@ def test_badges_lead_to_the_notebook_and_go_again():
 
 def test_badges_in_the_readme():
     committed = (ROOT / "README.md").read_text()
-    assert front.readme(committed, "") == committed, "there are badges that lead nowhere"
+    assert front.readme(committed, "") == committed, "the committed README has badges"
     with_badges = front.readme(committed, "someone/labkit")
     for path in front.notebooks():
         assert f"blob/main/notebooks/{path.name}" in with_badges
@@ -60,15 +60,15 @@ def test_badges_in_the_readme():
 
 
 @pytest.mark.parametrize("repo", ["labkit", "a/b/c", "https://github.com/a/b", "a b/c"])
-def test_a_repository_that_cannot_be_is_refused_before_anything_is_written(repo):
+def test_an_invalid_repository_is_an_error_before_anything_is_written(repo):
     command = [sys.executable, str(ROOT / "scripts" / "front.py"), "--repo", repo]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert re.search(r"is refused: allowed is owner/name$", done.stderr.strip())
+    assert re.search(r"--repo must be owner/name, got '.*'$", done.stderr.strip())
 
 
 def test_binder_finds_its_environment_at_the_root():
-    """repo2docker takes environment.yml from the root only where no binder/ folder hides it."""
+    """repo2docker uses environment.yml at the root only if none of these files hides it."""
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     assert "python=3.11" in environment["dependencies"]
     hiding = ["binder", ".binder", "Dockerfile", "Pipfile", "runtime.txt"]

@@ -1,4 +1,4 @@
-"""Links lead somewhere: in README and its like, in the notebooks, on the pages of `make site`."""
+"""Links of the Markdown files, the notebooks and the pages of `make site` have a target."""
 
 import json
 import re
@@ -25,7 +25,7 @@ PAGES = sorted(
 
 
 def prose(path: Path) -> str:
-    """Markdown without its code."""
+    """The Markdown of a file or notebook without code."""
     if path.suffix == ".ipynb":
         cells = nbformat.read(path, as_version=4).cells
         text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
@@ -42,7 +42,7 @@ def headings(path: Path) -> set[str]:
 
 
 def broken(path: Path) -> list[str]:
-    """The links of a file that lead nowhere within the repository."""
+    """The links of a file to missing targets in the repository."""
     wrong = []
     for match in LINK.finditer(prose(path)):
         target = match[1] or match[2]
@@ -59,7 +59,7 @@ def broken(path: Path) -> list[str]:
 @pytest.mark.parametrize(
     "path", [*PAGES, *gallery.notebooks()], ids=lambda path: str(path.relative_to(ROOT))
 )
-def test_links_within_the_repository_lead_somewhere(path):
+def test_links_within_the_repository_have_a_target(path):
     assert broken(path) == []
 
 
@@ -69,12 +69,12 @@ def test_a_broken_link_is_found(tmp_path, monkeypatch):
     assert broken(tmp_path / "a.md") == ["b.md", "#two", "e.png"]
 
 
-def test_no_badge_before_there_is_a_repository():
+def test_committed_pages_have_no_badges():
     for path in PAGES:
         assert "badge" not in re.sub(r"<!--.*?-->", "", prose(path)).replace("badges", ""), path
 
 
-def test_the_robot_on_top_is_small_enough_to_be_shown():
+def test_the_readme_animation_is_small_and_ten_seconds_long():
     (name,) = re.findall(r'<img src="([^"]+\.gif)"', (ROOT / "README.md").read_text())
     file = ROOT / name
     assert file.stat().st_size < 2_000_000
@@ -83,7 +83,7 @@ def test_the_robot_on_top_is_small_enough_to_be_shown():
         assert gif.info["duration"] * gif.n_frames == pytest.approx(10_000, rel=0.1)  # ms
 
 
-def test_how_to_cite_is_as_the_format_wants_it():
+def test_the_citation_file_has_the_required_fields_and_the_current_version():
     cff = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert {"cff-version", "message", "title", "authors"} <= set(cff)
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
@@ -92,7 +92,7 @@ def test_how_to_cite_is_as_the_format_wants_it():
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The static pages, but for the API reference, for which a page stands in."""
+    """The static pages, with an empty page in place of the API reference."""
     folder = tmp_path_factory.mktemp("site")
     gallery.build(folder)
     (folder / "api").mkdir()
@@ -100,18 +100,18 @@ def site(tmp_path_factory):
     return folder
 
 
-def test_the_site_s_links_lead_somewhere(site):
+def test_links_of_the_site_have_a_target(site):
     assert list(gallery.broken(site)) == []
     (site / "index.html").write_text('<a href="gone.html">x</a><a href="#nowhere">y</a>')
     assert list(gallery.broken(site)) == ["index.html: gone.html", "index.html: #nowhere"]
 
 
-def test_the_site_s_pages_hold_pictures_and_videos(site):
+def test_pages_of_the_site_contain_pictures_and_videos(site):
     for path in gallery.notebooks():
         page = (site / "notebooks" / f"{path.stem}.html").read_text()
         source = json.dumps(nbformat.read(path, as_version=4))
         assert page.count("<video") == source.count("<video ")
         assert page.count("data:image/png;base64") >= source.count('"image/png": "')
         assert gallery.NO_ALT not in page
-        assert "google.colab" not in page, "the cell for Colab is of no use there"
+        assert "google.colab" not in page, "the page must not show the cell for Colab"
     assert (site / gallery.FILM).stat().st_size > 10_000

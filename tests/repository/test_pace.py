@@ -1,4 +1,4 @@
-"""Following a run from outside: a real process, and its sums by hand."""
+"""Following a real training process, and a table of its speed computed by hand."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from labkit.training import run_directory
 WRITER = """
 import sys, time
 from labkit.config import SACConfig
-from labkit.opening import open_run
+from labkit.training.run_directory import open_run
 
 run = open_run(sys.argv[1], SACConfig())
 for step in range(1, 31):
@@ -34,18 +34,18 @@ def test_a_run_is_followed_to_its_end(tmp_path, monkeypatch):
     assert 20 < table.resident_mib.max() < 4_000
 
 
-def test_it_ends_at_the_step_asked_for(tmp_path, monkeypatch):
+def test_following_ends_at_the_given_step(tmp_path, monkeypatch):
     monkeypatch.setattr(pace, "SECONDS_BETWEEN_LOOKS", 0.01)
     run = run_directory.open_run(tmp_path, SACConfig())
     run.log(gradient_step=5, env_step=5, wall_seconds=1)
     run.log(gradient_step=50, env_step=50, wall_seconds=2)
-    assert pace.follow(tmp_path, until=20).empty, "the owner is this process, far beyond"
+    assert pace.follow(tmp_path, until=20).empty, "the run is at step 50 already"
 
 
-def test_a_run_that_nobody_writes_is_said(tmp_path, monkeypatch):
+def test_a_run_without_a_process_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(pace, "SECONDS_TO_BEGIN", 0.1)
     monkeypatch.setattr(pace, "SECONDS_BETWEEN_LOOKS", 0.1)
-    with pytest.raises(SystemExit, match="nobody wrote to"):
+    with pytest.raises(SystemExit, match="no process opened the run"):
         pace.follow(tmp_path, until=1)
 
 

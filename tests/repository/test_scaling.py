@@ -1,4 +1,4 @@
-"""The scaling benchmark, small: whole, and honest about what it measured."""
+"""A small run of the scaling benchmark, its figure, and its list of configurations."""
 
 import json
 import subprocess

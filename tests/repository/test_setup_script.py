@@ -1,4 +1,4 @@
-"""scripts/setup.sh and the Makefile, with a Python that installs nothing and records its calls."""
+"""Tests of scripts/setup.sh and the Makefile with a fake Python that records its calls."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ TOOLS = [
 ]
 TOOLS += ["tail", "touch"]
 
-# What a fake python3.11 does. `-m venv DIR` copies it there, so that the environment's is fake too.
+# A fake python3.11. `-m venv DIR` copies it there, so that the environment's Python is fake, too.
 FAKE = """#!/bin/bash
 echo "$*" >> '{calls}'
 case "$1 $2" in
@@ -36,7 +36,7 @@ case "$1 $2" in
 esac
 """
 MAKE_VENV = 'mkdir -p "$3/bin" && cp "$0" "$3/bin/python"'
-# The words of Debian 12 without python3-venv; it leaves half an environment behind.
+# Debian 12's message without python3-venv; it leaves an incomplete environment behind.
 DEBIAN = (
     'mkdir -p "$3/bin"; echo "The virtual environment was not created successfully because '
     'ensurepip is not available.  On Debian/Ubuntu systems, you need to install the python3-venv"; '
@@ -45,10 +45,10 @@ DEBIAN = (
 
 
 class Checkout:
-    """A copy of what set-up reads, and a PATH with nothing on it but a few tools."""
+    """A copy of the files that set-up reads, and a PATH with only a few tools."""
 
     def __init__(self, root: Path):
-        self.root = root / "a checkout"  # a space, as in many a home folder
+        self.root = root / "a checkout"  # set-up must work in a folder with a space
         self.bin = root / "bin"
         self.calls_file = root / "calls"
         self.venv = self.root / ".venv"
@@ -62,7 +62,7 @@ class Checkout:
             (self.bin / tool).symlink_to(shutil.which(tool))
 
     def fake(self, path, *, version=(3, 11), venv=MAKE_VENV, pip=":", ensurepip=":"):
-        """Put a fake Python at `path`, by default on PATH."""
+        """Writes a fake Python to `path`, relative to the folder on PATH."""
         path = self.bin / path
         path.parent.mkdir(parents=True, exist_ok=True)
         text = FAKE.format(
@@ -92,7 +92,7 @@ class Checkout:
         return self.run(str(self.root / "scripts/setup.sh"), cwd=self.bin, **environment)
 
     def calls(self):
-        """What Python was asked to do since the last run, the version checks left out."""
+        """Python's command lines in the last run, without the version checks."""
         lines = self.calls_file.read_text().splitlines()
         return [line for line in lines if not line.startswith("-c ")]
 
@@ -102,7 +102,7 @@ def checkout(tmp_path):
     return Checkout(tmp_path)
 
 
-def assert_ways_out(result, headline):
+def assert_lists_alternatives(result, headline):
     assert result.returncode == 1
     assert result.stdout == ""
     first, *rest = result.stderr.splitlines()
@@ -122,18 +122,18 @@ def assert_ways_out(result, headline):
 
 
 def test_no_python_at_all(checkout):
-    assert_ways_out(checkout.setup(), "labkit needs Python 3.11")
+    assert_lists_alternatives(checkout.setup(), "labkit needs Python 3.11")
     assert not checkout.venv.exists()
 
 
 def test_no_python_3_11(checkout):
     checkout.fake("python3", version=(3, 12))
-    checkout.fake("python3.11", version=None)  # as a pyenv shim that leads nowhere
-    assert_ways_out(checkout.setup(), "labkit needs Python 3.11")
+    checkout.fake("python3.11", version=None)  # like a pyenv shim without its Python
+    assert_lists_alternatives(checkout.setup(), "labkit needs Python 3.11")
     assert not checkout.venv.exists()
 
 
-def test_a_python3_that_is_3_11_will_do(checkout):
+def test_python3_is_used_if_it_is_3_11(checkout):
     checkout.fake("python3")
     assert checkout.setup().returncode == 0
 
@@ -148,14 +148,14 @@ def test_a_named_python_that_is_not_3_11(checkout):
     checkout.fake("python3.11")
     named = checkout.fake("elsewhere/python", version=(3, 12))
     result = checkout.setup(PYTHON=str(named))
-    assert_ways_out(result, f"found none as {named}.")
+    assert_lists_alternatives(result, f"found none as {named}.")
 
 
 def test_venv_is_missing(checkout):
     checkout.fake("python3.11", venv=DEBIAN)
     result = checkout.setup()
-    assert_ways_out(result, "python3.11 cannot make virtual environments")
-    assert not checkout.venv.exists()  # or `uv venv`, one of the ways out, would stumble over it
+    assert_lists_alternatives(result, "python3.11 cannot make virtual environments")
+    assert not checkout.venv.exists()  # otherwise `uv venv`, one of the alternatives, would fail
 
 
 def test_venv_fails_for_another_reason(checkout):
@@ -166,7 +166,7 @@ def test_venv_fails_for_another_reason(checkout):
     assert "python3-venv" not in result.stderr
 
 
-# --- what is installed, and when again
+# --- what is installed, and when set-up repeats it
 
 
 def test_a_second_call_does_nothing(checkout):
@@ -188,7 +188,7 @@ def test_a_second_call_does_nothing(checkout):
     assert checkout.calls_file.read_text() == ""
 
 
-def test_a_changed_lock_starts_anew(checkout):
+def test_a_changed_lock_replaces_the_environment(checkout):
     checkout.fake("python3.11")
     checkout.setup()
     (checkout.venv / "left over").touch()
@@ -198,7 +198,7 @@ def test_a_changed_lock_starts_anew(checkout):
     assert not (checkout.venv / "left over").exists()
 
 
-def test_a_changed_pyproject_installs_labkit_alone(checkout):
+def test_a_changed_pyproject_reinstalls_only_labkit(checkout):
     checkout.fake("python3.11")
     checkout.setup()
     (checkout.root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
@@ -208,7 +208,7 @@ def test_a_changed_pyproject_installs_labkit_alone(checkout):
     assert checkout.calls() == []
 
 
-def test_a_moved_checkout_starts_anew(checkout):
+def test_a_moved_checkout_gets_a_new_environment(checkout):
     checkout.fake("python3.11")
     checkout.setup()
     checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
@@ -216,11 +216,11 @@ def test_a_moved_checkout_starts_anew(checkout):
     assert checkout.calls()[0] == "-m venv .venv"
 
 
-def test_a_failure_is_told_and_leaves_no_stamp(checkout):
+def test_a_failure_is_reported_and_repeated_next_time(checkout):
     checkout.fake("python3.11", pip='[ "$3" != install ] || { seq 99; exit 1; }')
     result = checkout.setup()
     assert result.returncode == 1
-    assert "99\nSet-up failed; the whole story is in .venv/setup.log" in result.stderr
+    assert "99\nSet-up failed; .venv/setup.log has the complete output" in result.stderr
     assert "80\n" not in result.stderr
     assert "\n80\n" in (checkout.venv / "setup.log").read_text()
 
@@ -230,7 +230,7 @@ def test_a_failure_is_told_and_leaves_no_stamp(checkout):
     assert checkout.setup().stderr == ""
 
 
-def test_killed_in_the_middle(checkout):
+def test_a_killed_set_up_starts_again(checkout):
     checkout.fake("python3.11", pip='[ "$3" != install ] || kill -9 $PPID')
     assert checkout.setup().returncode == -9
     (checkout.venv / "half a package").touch()
@@ -240,7 +240,7 @@ def test_killed_in_the_middle(checkout):
     assert not (checkout.venv / "half a package").exists()
 
 
-# --- an environment that somebody else made
+# --- an environment that this script did not make
 
 
 NO_PIP = '[ -e "$0.pip" ]'
@@ -265,7 +265,7 @@ def test_an_environment_without_pip_gets_it_from_uv(checkout):
     assert checkout.setup().returncode == 0
 
 
-def test_an_environment_without_pip_or_any_way_to_it(checkout):
+def test_an_environment_without_pip_ensurepip_and_uv_is_an_error(checkout):
     checkout.fake("../a checkout/.venv/bin/python", pip=NO_PIP, ensurepip="exit 1")
     result = checkout.setup()
     assert result.returncode == 1
@@ -294,10 +294,10 @@ def test_make_run_passes_arguments_on_and_fails_with_the_launcher(checkout):
     ]
     assert result.returncode != 0
     assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1  # make's own remark on the status
+    assert len(result.stderr.splitlines()) == 1  # make's message about the exit status
 
 
-def test_make_names_the_python(checkout):
+def test_make_uses_the_python_named_by_PYTHON(checkout):
     named = checkout.fake("elsewhere/python")
     assert checkout.run("make", "setup", f"PYTHON={named}").returncode == 0
     assert checkout.run("make", "test").returncode == 0

@@ -1,5 +1,6 @@
-"""labkit's local executor, `labkit.train`, on the networks that the others train, too."""
+"""labkit's local executor, `labkit.train`, with the same networks as the other implementations."""
 
+import argparse
 import contextlib
 import tempfile
 from collections.abc import Callable
@@ -8,8 +9,7 @@ import attrs
 
 import labkit
 from benchmarks.stopwatch import Stopwatch, worker
-from labkit.training import components as labkit_parts
-from labkit.training import run_directory
+from labkit.training import components, run_directory
 
 
 class EnoughError(Exception):
@@ -18,12 +18,16 @@ class EnoughError(Exception):
 
 @attrs.define
 class TimedRun(run_directory.Run):
-    """A run that looks at the clock with each row of metrics and ends when that is enough."""
+    """A run that reads the stopwatch at each row of metrics and ends training when it is done."""
 
-    stopwatch: Stopwatch | None = None
+    stopwatch: Stopwatch = attrs.field(kw_only=True)
 
     def log(self, **values: float) -> None:
-        """Writes the row, as ever; then ticks."""
+        """Writes the row, then ticks the stopwatch.
+
+        Raises:
+            EnoughError: the stopwatch has timed its iterations.
+        """
         super().log(**values)
         if self.stopwatch.tick(int(values["gradient_step"])):
             raise EnoughError
@@ -32,9 +36,9 @@ class TimedRun(run_directory.Run):
 def configure(
     warmup: int, iterations: int, initial: int, layer_norm: bool = False
 ) -> labkit.SACConfig:
-    """Notebook 03's defaults with plain critics, which is what the other contenders train.
+    """Notebook 03's defaults with plain critics, as in the other implementations.
 
-    A row of metrics at the end of the warm-up and of the timed iterations.
+    The run writes a row of metrics at the end of the warm-up and of the timed iterations.
     """
     return labkit.SACConfig(
         num_iterations=warmup + iterations + 1,
@@ -48,15 +52,21 @@ def configure(
 
 
 def time_training(
-    parts, warmup: int, iterations: int, at_start: Callable[[], None] = lambda: None
+    parts: components.TrainingComponents,
+    warmup: int,
+    iterations: int,
+    at_start: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
-    """Trains on ready parts until enough was timed; the evaluation before is not.
+    """Trains until enough iterations were timed. The evaluation before them is not timed.
 
     Args:
-        parts: with a filled table; they are left open and may be used again.
-        warmup: iterations that are not counted.
-        iterations: a multiple of `warmup`.
-        at_start: called when the counting starts.
+        parts: training components with a filled table; they stay open and may be used again.
+        warmup: iterations before the timed ones.
+        iterations: timed iterations, a multiple of `warmup`.
+        at_start: called when the timing starts.
+
+    Returns:
+        See `Stopwatch.result`.
     """
     config = configure(warmup, iterations, initial=1)
     with tempfile.TemporaryDirectory() as folder:
@@ -68,11 +78,11 @@ def time_training(
     return stopwatch.result()
 
 
-def main(options) -> dict[str, float]:
+def main(options: argparse.Namespace) -> dict[str, float]:
     """Times the loop."""
     config = configure(options.warmup, options.iterations, options.initial, options.layer_norm)
-    parts = labkit_parts.build(config)
-    labkit_parts.warm_up(config, parts)
+    parts = components.build(config)
+    components.warm_up(config, parts)
     try:
         return time_training(parts, options.warmup, options.iterations)
     finally:

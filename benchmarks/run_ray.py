@@ -1,5 +1,6 @@
-"""labkit's Ray executor with one rollout worker, on the networks that the others train, too."""
+"""labkit's Ray executor with one rollout worker and the other implementations' networks."""
 
+import argparse
 import json
 import os
 import tempfile
@@ -10,14 +11,15 @@ from pathlib import Path
 import attrs
 
 import labkit
-from benchmarks.contender_labkit import configure
+from benchmarks.run_labkit import configure
 from benchmarks.stopwatch import worker
 from labkit.training import run_directory
 
 
-def family() -> dict[int, tuple[float, float]]:
-    """CPU seconds and peak MiB of this process and of all below it."""
-    parents, found = {}, {}
+def process_tree() -> dict[int, tuple[float, float]]:
+    """CPU seconds and peak MiB of this process and of all its descendants, by process id."""
+    parents: dict[int, int] = {}
+    found: dict[int, tuple[float, float]] = {}
     ticks = os.sysconf("SC_CLK_TCK")
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -29,55 +31,56 @@ def family() -> dict[int, tuple[float, float]]:
         parents[pid] = int(stat[1])
         peak = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
         found[pid] = ((int(stat[11]) + int(stat[12])) / ticks, sum(map(int, peak)) / 1024)
-    ours = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return {pid: found[pid] for pid in ours if pid in found}
+    tree = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in tree} - tree:
+        tree |= more
+    return {pid: found[pid] for pid in tree if pid in found}
 
 
-class Watch(threading.Thread):
-    """Notes the CPU time of all processes when metrics.csv gets certain rows."""
+class UsageRecorder(threading.Thread):
+    """Records `process_tree` when metrics.csv reaches certain gradient steps."""
 
     def __init__(self, run: run_directory.Run, steps: tuple[int, ...]):
         super().__init__(daemon=True)
-        self.folder, self.steps, self.noted = run.path, steps, {}
+        self.folder, self.steps = run.path, steps
+        self.recorded: dict[int, dict[int, tuple[float, float]]] = {}
 
     def run(self) -> None:
-        """Looks until every row was there."""
+        """Polls metrics.csv until every step was recorded."""
         file = self.folder / "metrics.csv"
-        while len(self.noted) < len(self.steps):
-            # Read as text: a table twenty times a second would be work that is measured, too.
+        while len(self.recorded) < len(self.steps):
+            # Read as text: parsing a table twenty times a second would distort the measurement.
             rows = file.read_text().splitlines()[1:] if file.exists() else []
             reached = max((int(row.split(",")[1]) for row in rows if row.count(",") > 2), default=0)
             for step in self.steps:
-                if step not in self.noted and reached >= step:
-                    self.noted[step] = family()
+                if step not in self.recorded and reached >= step:
+                    self.recorded[step] = process_tree()
             time.sleep(0.05)
 
 
-def main(options) -> dict[str, float]:
-    """Trains; the rate is that between two rows of metrics, as the learner's clock has it."""
+def main(options: argparse.Namespace) -> dict[str, float]:
+    """Trains; computes the rate from the wall times of two rows of metrics."""
     config = attrs.evolve(
         configure(options.warmup, options.iterations, options.initial), num_eval_episodes=1
     )
     first, last = options.warmup, options.warmup + options.iterations
     with tempfile.TemporaryDirectory() as folder:
         run = run_directory.open_run(folder, config)
-        watch = Watch(run, (first, last))
-        watch.start()
+        usage = UsageRecorder(run, (first, last))
+        usage.start()
         labkit.train_on_ray(config, 1, run=run)
-        watch.join(10)
+        usage.join(10)
         table = run.metrics()
         rows = table[table.critic_loss.notna()].set_index("gradient_step")
         summary = json.loads((run.path / "ray.json").read_text())
     seconds = rows.wall_seconds[last] - rows.wall_seconds[first]
     env_steps = rows.env_step[last] - rows.env_step[first]
-    cpu = [sum(seconds for seconds, _ in watch.noted[step].values()) for step in (first, last)]
+    cpu = [sum(seconds for seconds, _ in usage.recorded[step].values()) for step in (first, last)]
     return {
         "rate": options.iterations / seconds,
         "wall_ms": 1e3 * seconds / options.iterations,
         "cpu_ms": 1e3 * (cpu[1] - cpu[0]) / options.iterations,
-        "peak_mib": sum(peak for _, peak in watch.noted[last].values()),
+        "peak_mib": sum(peak for _, peak in usage.recorded[last].values()),
         "samples_per_insert": config.batch_size * options.iterations / float(env_steps),
         "staleness_median": summary["staleness_median"],
         "staleness_max": summary["staleness_max"],

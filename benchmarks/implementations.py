@@ -1,6 +1,5 @@
-"""Who runs: each contender and each measurement in a fresh process, taking turns."""
+"""The implementations that the benchmark compares, each run in a fresh process, in alternation."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -19,66 +18,61 @@ LIMIT_SECONDS = 600  # for one process; far more than any needs
 
 
 class UnavailableError(RuntimeError):
-    """Something cannot be measured here, and why."""
+    """A measurement is not possible on this machine; the message gives the reason."""
 
 
 @attrs.frozen
-class Contender:
-    """One way to do the work."""
+class Implementation:
+    """One program that does the benchmark's work.
+
+    Attributes:
+        key: names its results in throughput.json.
+        label: names it in tables and figures.
+        module: the worker module that measures it.
+        python: the interpreter that runs the module.
+        arguments: command-line arguments of the module.
+        unavailable: why it is skipped; empty if it can run.
+    """
 
     key: str
     label: str
     module: str
     python: str = sys.executable
     arguments: tuple[str, ...] = ()
-    unavailable: str = ""  # the reason not to run it
+    unavailable: str = ""
 
 
-def contenders(with_sb3: bool) -> list[Contender]:
-    """All of them, in the order in which they take turns."""
-    why_no_sb3 = "" if with_sb3 else "left out by --quick or --without-sb3"
+def list_implementations(with_sb3: bool) -> list[Implementation]:
+    """All implementations in the order of a round; makes .venv-sb3 if `with_sb3`."""
+    no_sb3 = "" if with_sb3 else "left out by --quick or --without-sb3"
     if with_sb3:
         try:
             make_sb3_venv()
         except UnavailableError as error:
-            why_no_sb3 = str(error)
-    sb3 = {
-        "module": "benchmarks.contender_sb3",
-        "python": str(SB3_PYTHON),
-        "unavailable": why_no_sb3,
-    }
+            no_sb3 = str(error)
+    sb3 = {"module": "benchmarks.run_sb3", "python": str(SB3_PYTHON), "unavailable": no_sb3}
     return [
-        Contender(
-            "published", "published loop (TF-Agents tutorial)", "benchmarks.contender_published"
+        Implementation(
+            "published", "published loop (TF-Agents tutorial)", "benchmarks.run_published"
         ),
-        Contender("labkit", "labkit, local executor", "benchmarks.contender_labkit"),
-        Contender(
+        Implementation("labkit", "labkit, local executor", "benchmarks.run_labkit"),
+        Implementation(
             "labkit_normalised",
             "labkit, normalised critics (its default)",
-            "benchmarks.contender_labkit",
+            "benchmarks.run_labkit",
             arguments=("--layer-norm",),
         ),
-        Contender("sb3", "Stable-Baselines3, PyTorch's own threads", **sb3),
-        Contender("sb3_1", "Stable-Baselines3, 1 thread", **sb3, arguments=("--threads", "1")),
-        Contender(
-            "ray", "labkit, Ray executor", "benchmarks.contender_ray", unavailable=why_no_ray()
-        ),
+        Implementation("sb3", "Stable-Baselines3, PyTorch's own threads", **sb3),
+        Implementation("sb3_1", "Stable-Baselines3, 1 thread", **sb3, arguments=("--threads", "1")),
+        Implementation("ray", "labkit, Ray executor", "benchmarks.run_ray"),
     ]
-
-
-def why_no_ray() -> str:
-    """Why the Ray executor is not measured; empty as soon as it can be."""
-    for module in ("labkit.distributed.driver", "benchmarks.contender_ray"):
-        if importlib.util.find_spec(module) is None:
-            return f"{module} does not exist yet"
-    return ""
 
 
 def make_sb3_venv() -> None:
     """Makes .venv-sb3 from requirements-sb3.txt, once.
 
     Raises:
-        UnavailableError: it could not be made, and pip's last line.
+        UnavailableError: a step failed; the message ends with the last line of its output.
     """
     requirements = ROOT / "benchmarks" / "requirements-sb3.txt"
     stamp = SB3_VENV / ".stamp"
@@ -86,7 +80,7 @@ def make_sb3_venv() -> None:
         return
     print("Making .venv-sb3 for Stable-Baselines3: a few minutes, once ...", flush=True)
     pip = [str(SB3_PYTHON), "-m", "pip", "install", "--quiet"]
-    # gym comes as source and is built with the setuptools that is pinned.
+    # gym is a source distribution: the pinned setuptools builds it.
     tools = [
         line
         for line in requirements.read_text().split()
@@ -105,10 +99,10 @@ def make_sb3_venv() -> None:
 
 
 def run(module: str, arguments: Iterable[str] = (), python: str = sys.executable) -> dict[str, Any]:
-    """Runs a worker module in a process of its own and returns what it measured.
+    """Runs a worker module in its own process and returns its result.
 
     Raises:
-        UnavailableError: it failed; the message ends with its last words.
+        UnavailableError: the process failed; the message ends with its last lines of output.
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     with tempfile.TemporaryDirectory() as folder:
@@ -132,20 +126,27 @@ def run(module: str, arguments: Iterable[str] = (), python: str = sys.executable
         return json.loads(out.read_text())
 
 
-def take_turns(
-    who: Sequence[Contender], repeats: int, arguments: Sequence[str]
+def run_in_rounds(
+    compared: Sequence[Implementation], repeats: int, arguments: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Runs a b c a b c …: a machine that slows down meanwhile slows all of them.
+    """Runs the implementations in alternation (a b c a b c …).
+
+    If the machine slows down during the benchmark, it slows down all of them.
+
+    Args:
+        compared: the implementations of a round.
+        repeats: rounds.
+        arguments: command-line arguments for every worker.
 
     Returns:
-        For each contender's key its label and `repeats`, a list of results; or `skipped`, why not.
+        For each key the label and either `repeats`, a list of results, or `skipped`, a reason.
     """
     results: dict[str, dict[str, Any]] = {}
-    for one in who:
-        reason = {"skipped": one.unavailable} if one.unavailable else {"repeats": []}
-        results[one.key] = {"label": one.label, **reason}
+    for one in compared:
+        entry = {"skipped": one.unavailable} if one.unavailable else {"repeats": []}
+        results[one.key] = {"label": one.label, **entry}
     for turn in range(repeats):
-        for one in who:
+        for one in compared:
             entry = results[one.key]
             if "skipped" in entry:
                 continue
