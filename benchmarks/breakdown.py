@@ -18,6 +18,7 @@ import labkit
 from benchmarks.run_labkit import configure, time_training
 from benchmarks.stopwatch import per_call_ms, worker
 from labkit.environments.seeding import raw_env
+from labkit.replay.transitions import Transition
 from labkit.sac.policies import ActorPolicy
 from labkit.sac.update import make_update
 from labkit.training import components, learner
@@ -88,6 +89,7 @@ def alone(parts: components.TrainingComponents, config: labkit.SACConfig) -> dic
     env, policy = parts.collect_env, ActorPolicy(parts.agent, seed=0)
     step = env.reset()
     observation, action = step.observation, policy(step.observation)
+    transition = Transition(observation, action, 0.0, 1.0, observation)
     actions = np.random.default_rng(0).uniform(-1, 1, (10**5, len(action))).astype(np.float32)
     choose = iter(actions)
     batches = iter(parts.replay.dataset(config.batch_size))
@@ -98,9 +100,7 @@ def alone(parts: components.TrainingComponents, config: labkit.SACConfig) -> dic
     return {
         POLICY: per_call_ms(lambda: policy(observation), 200),
         "environment": per_call_ms(lambda: env.step(next(choose)), 100),
-        WRITING: per_call_ms(
-            lambda: parts.replay.write(observation, action, 0.0, 1.0, observation), 200
-        ),
+        WRITING: per_call_ms(lambda: parts.replay.write(transition), 200),
         SAMPLING: per_call_ms(lambda: next(batches), 50),
         GRADIENT: per_call_ms(lambda: update(rows), 50),
     }

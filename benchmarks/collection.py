@@ -78,6 +78,7 @@ def measure(collectors: int, seconds: float) -> dict[str, Any]:
     """Env steps per second of `collectors` rollout workers, and the cores that each actor uses."""
     import ray
 
+    from labkit.distributed.context import RunContext
     from labkit.distributed.parameter_server import ParameterServer
     from labkit.distributed.replay_actor import ReplayActor
     from labkit.distributed.supervisor import ActorSupervisor
@@ -87,34 +88,33 @@ def measure(collectors: int, seconds: float) -> dict[str, Any]:
     env = make_environment(config.env_name, seed=0)
     agent = create_agent(config, env, make_strategy("cpu", config.batch_size))
     weights = flat_weights(agent).numpy()
-    with tempfile.TemporaryDirectory() as name, ray_cluster.connection(None, collectors):
-        supervisor, folder, port = ActorSupervisor(), Path(name), free_port()
+    with tempfile.TemporaryDirectory() as temporary, ray_cluster.connection(None, collectors):
+        supervisor, folder, port = ActorSupervisor(), Path(temporary), free_port()
         server = f"{ray.util.get_node_ip_address()}:{port}"
-        arguments: tuple = (config, layout_of(env), folder, port, False)
-        supervisor.start_actor("replay", ReplayActor, *arguments, num_cpus=0)
+        context = RunContext(config, None, folder, server, supervisor.prefix)
+        supervisor.start_actor("replay", ReplayActor, context, layout_of(env), False, num_cpus=0)
         parameters = supervisor.start_actor(
             "parameter server", ParameterServer, folder / "p.npz", work="", num_cpus=0
         )
         for number in range(collectors):
-            arguments = (number, config, None, folder, server, supervisor.names, 0, collectors)
-            supervisor.start_actor(
-                f"rollout worker {number}", RolloutWorker, *arguments, num_cpus=1
-            )
-        actors, version = supervisor.parts, 0
+            arguments = (context, number, 0, collectors)
+            name = f"rollout worker {number}"
+            supervisor.start_actor(name, RolloutWorker, *arguments, num_cpus=1)
+        actors, version = supervisor.actors, 0
 
         def push_until(done: Callable[[], bool]) -> None:
             nonlocal version
             while not done():
                 version += 1
                 ray.get(parameters.push.remote(version, version, weights))
-                list(supervisor.look(0.5))
+                list(supervisor.poll(0.5))
 
         workers = [actor for name, actor in actors.items() if name.startswith("rollout")]
         push_until(lambda: all(actor.status.get("env_steps", 0) > 200 for actor in workers))
         first = {name: dict(actor.status) for name, actor in actors.items()}
-        begin = actors["replay"].heard_at
-        push_until(lambda: actors["replay"].heard_at - begin >= seconds)
-        spent = actors["replay"].heard_at - begin
+        begin = actors["replay"].answered_at
+        push_until(lambda: actors["replay"].answered_at - begin >= seconds)
+        spent = actors["replay"].answered_at - begin
         last = {name: actor.status for name, actor in actors.items()}
         supervisor.stop_actors()
     steps = last["replay"]["inserts"] - first["replay"]["inserts"]

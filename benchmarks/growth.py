@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.run_labkit import configure, time_training
 from benchmarks.stopwatch import resident_mib, worker
 from labkit.replay import reverb_replay
+from labkit.replay.transitions import Transition
 from labkit.training import components
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -37,7 +38,8 @@ class Table(reverb_replay.ReverbReplay):
             observations = generator.normal(size=(count + 1, layout.observation)).astype(np.float32)
             actions = np.tanh(generator.normal(size=(count, layout.action)).astype(np.float32))
             for t in range(count):
-                self.write(observations[t], actions[t], 0.01, 1.0, observations[t + 1])
+                step = (observations[t], actions[t], 0.01, 1.0, observations[t + 1])
+                self.write(Transition(*step))
             self.filled += count
         self.flush()
 

@@ -74,7 +74,7 @@ def time_training(
         stopwatch = Stopwatch(warmup, iterations, at_start)
         run = TimedRun(path=base.path, config=config, stopwatch=stopwatch)
         with contextlib.suppress(EnoughError):
-            labkit.train(config, run=run, parts=parts)
+            labkit.train(config, run=run, components=parts)
     return stopwatch.result()
 
 
