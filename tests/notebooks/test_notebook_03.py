@@ -121,9 +121,16 @@ def test_it_collects_in_another_process(tmp_path):
     assert {p.name for p in (run / "videos").iterdir()} == {"before.mp4", "after.mp4"}
 
 
-def test_a_mistake_is_one_line_in_the_cell_and_the_last_of_papermill(tmp_path):
-    done = papermill_cli(tmp_path, num_iterations="0", run_dir="never")
-    line = "ParameterError: `num_iterations` must be a whole number from 1 to.*, got 0"
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("num_iterations", "`num_iterations` must be a whole number from 1 to 1 000 000 000"),
+        ("num_iteration", "`num_iteration` is not a parameter; did you mean 'num_iterations'?"),
+    ],
+)
+def test_a_mistake_is_one_line_in_the_cell_and_the_last_of_papermill(tmp_path, name, line):
+    done = papermill_cli(tmp_path, run_dir="never", **{name: "0"})
+    line = f"ParameterError: {line}"
     assert done.returncode != 0
     assert done.stderr.strip().splitlines()[-1].startswith(line)
     notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)

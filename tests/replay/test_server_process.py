@@ -118,7 +118,7 @@ def test_sigkill_is_noticed_and_stopping_is_harmless_however_often():
     while process.alive and time.monotonic() < deadline:
         time.sleep(0.01)
     with pytest.raises(
-        server_process.ServerDiedError, match=rf"port {process.port} died .*SIGKILL"
+        server_process.ServerDiedError, match=rf"port {process.port} ended \(SIGKILL\)"
     ):
         process.client()
     process.stop()
@@ -138,8 +138,8 @@ def test_stopping_frees_the_port_for_the_next():
 def test_the_server_ends_with_its_parent_even_if_that_is_killed():
     program = (
         "import labkit, reverb\n"
-        "from labkit import server\n"
-        "process = server.start([reverb.Table.queue('q', 3)])\n"
+        "from labkit.replay import server_process\n"
+        "process = server_process.start([reverb.Table.queue('q', 3)])\n"
         "print(process.pid, flush=True)\n"
         "import time; time.sleep(60)\n"
     )

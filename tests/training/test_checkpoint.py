@@ -28,7 +28,10 @@ LAYOUT = transitions.Layout(2, 1)
 
 @pytest.fixture(params=[reverb_replay.ReverbReplay, uniform_replay.UniformReplay])
 def table(tmp_path, request):
-    table = request.param(LAYOUT, 100, tmp_path / "reverb")
+    if request.param is reverb_replay.ReverbReplay:
+        table = reverb_replay.ReverbReplay(LAYOUT, 100, tmp_path / "reverb")
+    else:
+        table = uniform_replay.UniformReplay(LAYOUT, 100)
     for t in range(30):
         table.write(Transition([t, t], [t], t, 1, [t, t]))
     table.flush()
@@ -116,7 +119,7 @@ def test_a_folder_that_vanished_is_named_and_says_what_is_safe(table, tmp_path):
         checkpoint.save(folder, 3, [], {}, table)
 
 
-def test_reverb_s_word_for_a_full_disk_is_named(tmp_path):
+def test_a_full_disk_under_reverb_is_named(tmp_path):
     class Full:
         def save(self, target):
             # TensorFlow calls ENOSPC a resource that is exhausted, and Reverb makes this of it.
@@ -134,7 +137,7 @@ def test_the_same_step_again_leaves_the_old_one_until_the_new_one_is_there(
     folder, deleted = tmp_path / "checkpoints", []
 
     def rmtree(path, **options):
-        if Path(path).name == "forgotten" and Path(path).exists():
+        if Path(path).name == "deleted" and Path(path).exists():
             deleted.append(checkpoint.load(checkpoint.latest(folder))[1]["note"])
         real(path, **options)
 
@@ -145,7 +148,7 @@ def test_the_same_step_again_leaves_the_old_one_until_the_new_one_is_there(
     assert deleted == ["second"]
 
 
-def test_other_networks_are_refused(tmp_path):
+def test_a_checkpoint_of_other_networks_is_rejected(tmp_path):
     variable = tf.Variable([1.0, 2.0])
     with pytest.raises(ParameterError, match="other shapes"):
         checkpoint.assign([variable], [np.zeros(3)], tmp_path)
@@ -236,7 +239,7 @@ def check_metrics(path):
 
 
 @pytest.mark.parametrize(("kind", "kills"), [("reverb", 3), ("tf_uniform", 1)])
-def test_killed_nothing_is_lost(tmp_path, kind, kills):
+def test_a_killed_run_loses_nothing(tmp_path, kind, kills):
     """Item by item, weight by weight, step by step; `make torture` does it twenty times."""
     seen = torture.torture(tmp_path, kills, steps=600, kind=kind)
     assert seen["kills"] == seen["resumed"] == kills
@@ -244,7 +247,7 @@ def test_killed_nothing_is_lost(tmp_path, kind, kills):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_leaves_a_checkpoint_and_goes_on(tmp_path, number):
+def test_an_interrupted_run_leaves_a_checkpoint_and_resumes(tmp_path, number):
     path = tmp_path / "run"
     process = start(path)
     deadline = time.monotonic() + 90
@@ -254,7 +257,7 @@ def test_interrupted_it_leaves_a_checkpoint_and_goes_on(tmp_path, number):
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     stopped = checkpoint.steps(path / "checkpoints")[-1]
-    assert f"stopped at gradient step {stopped} of 400; run this again to go on" in out
+    assert f"stopped at gradient step {stopped} of 400; run this again to resume" in out
     assert (path / "policy" / "saved_model.pb").exists()
     process = start(path)
     process.communicate(timeout=120)

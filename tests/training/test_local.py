@@ -1,12 +1,14 @@
 """The local executor on real parts, small."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import gym
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step
@@ -27,7 +29,7 @@ def test_evaluations_do_not_disturb_the_first_300_transitions():
         env = make_environment("MinitaurBulletEnv-v0", seed=5, max_episode_steps=120)
         rows = []
         policy = random_policy(env.action_spec(), seed=5)
-        collector = Collector(env, policy, lambda *parts: rows.append(np.hstack(parts)))
+        collector = Collector(env, policy, lambda row: rows.append(np.hstack(row)))
         if interrupted:
             other = make_environment("MinitaurBulletEnv-v0", seed=9, max_episode_steps=40)
         for _ in range(6):
@@ -40,7 +42,7 @@ def test_evaluations_do_not_disturb_the_first_300_transitions():
     assert calm.shape == (300, 66)
     np.testing.assert_array_equal(calm, disturbed)
     resets = np.any(calm[1:, :28] != calm[:-1, 38:], axis=1).sum()
-    assert resets >= 2, "the Minitaur draws at resets: without one this test shows nothing"
+    assert resets >= 2, "the Minitaur draws random numbers at resets only"
 
 
 def test_evaluation_repeats_itself():
@@ -85,7 +87,7 @@ def test_files_of_a_run(minitaur_run):
     assert content["format"] == run_directory.FORMAT
     assert content["versions"]["tensorflow"] == "2.15.1"
     assert list((minitaur_run.path / "events").glob("events.out.tfevents.*"))
-    with pytest.raises(labkit.ParameterError, match="holds a run that is finished"):
+    with pytest.raises(labkit.ParameterError, match="a finished run is never overwritten"):
         run_directory.open_run(minitaur_run.path, minitaur_run.config)
 
 
@@ -263,3 +265,36 @@ def test_sac_does_not_mask_a_window_across_episodes(small_config):
     windows = zeros._replace(step_type=types, next_step_type=types[:, ::-1], reward=reward)
     windows = tf.nest.map_structure(tf.constant, windows)
     assert agent.loss(windows).extra.critic_loss > 1e5
+
+
+OLD_RUNS = Path(__file__).parents[1] / "data" / "run_0.1"
+
+
+@pytest.mark.parametrize("kind", ["reverb", "tf_uniform"])
+def test_a_run_of_version_0_1_resumes(kind, tmp_path):
+    """Its checkpoint was written before labkit's modules became packages."""
+    shutil.copytree(OLD_RUNS / kind, tmp_path / "run")
+    stored = json.loads((OLD_RUNS / kind / "config.json").read_text())["config"]
+    config = labkit.SACConfig.parse({**stored, "num_iterations": 70})
+    before = run_directory.read_metrics(OLD_RUNS / kind)
+    run = labkit.train(config, labkit.open_run(tmp_path / "run", config))
+    table = run.metrics()
+    columns = ["gradient_step", "env_step", "critic_loss", "eval_return"]
+    pd.testing.assert_frame_equal(table[columns].head(len(before)), before[columns])
+    added = table.iloc[len(before) :]
+    assert added.gradient_step.tolist() == [65, 70, 70]  # two rows of losses, one evaluation
+    assert added.env_step.tolist() == [365, 370, 370]
+    assert len(added.eval_returns.iloc[-1]) == config.num_eval_episodes
+
+
+def test_a_run_of_another_configuration_is_rejected(small_config, tmp_path):
+    run = labkit.open_run(tmp_path, small_config(env_name="Target"))
+    with pytest.raises(labkit.ParameterError, match=r"`run_dir` must be .*gamma is 0\.99"):
+        labkit.train(small_config(env_name="Target", gamma=0.9), run, make_env=Target)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_make_env_together_with_components_is_rejected(small_config):
+    made = object()
+    with pytest.raises(labkit.ParameterError, match="`make_env` must be None if `components`"):
+        labkit.train(small_config(), components=made, make_env=Target)

@@ -36,8 +36,8 @@ def logged(tmp_path_factory):
     run = run_directory.Run.create(path, config)
     env = make_environment(config.env_name, seed=0)
     made = agent.create_agent(config, env, make_strategy("cpu", config.batch_size))
-    written = logger.RunLogger(run, made, lambda: 7)
-    written.log(5, [1.0, 2.0, 3.0], 0.5, 0.25)
+    written = logger.RunLogger(run, made)
+    written.log(5, 7, [1.0, 2.0, 3.0], 0.5, 0.25)
     written.log_evaluation(5, 7, Evaluation((4.0,), (10.0,), (0.1,)))
     written.close()
     return path.parent.parent
@@ -51,8 +51,8 @@ def scalars(address, seconds=60):
             with urllib.request.urlopen(f"{address}/data/plugin/scalars/tags", timeout=5) as got:
                 if found := json.load(got):
                     return found
-        except OSError as refused:
-            error = refused
+        except OSError as refusal:
+            error = refusal
         time.sleep(0.3)
     raise AssertionError(f"no scalars at {address} within {seconds} s: {error}")
 

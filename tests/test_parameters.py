@@ -1,0 +1,61 @@
+"""A notebook's parameters: a mistyped name is rejected wherever a reader may type it."""
+
+import pytest
+
+from labkit import SACConfig
+from labkit.errors import ParameterError
+from labkit.parameters import assigned_parameters, from_notebook, invalid
+from labkit.training.run_directory import start_run
+
+OWN_CELL = """\
+num_iterations: int = 100  # gradient steps
+gamma: float = 0.9
+seed: int = 1
+n_step: int = 3
+"""
+FIELDS = SACConfig.names()
+
+
+def test_known_parameters_of_both_cells_are_read():
+    namespace = {
+        "In": ["", "import labkit", OWN_CELL, "# Parameters\nnum_iterations = 5\nrun_dir = 'x'\n"],
+        **{"num_iterations": 5, "gamma": 0.9, "seed": 1, "run_dir": "x", "other": 3},
+    }
+    found = from_notebook(namespace, FIELDS, ("run_dir",))
+    assert found == {"num_iterations": 5, "gamma": 0.9, "seed": 1}
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "# Parameters\nnum_iteration = 5\n",  # papermill's, for -p num_iteration 5
+        OWN_CELL.replace("num_iterations", "num_iteration"),  # edited by hand
+        OWN_CELL + "num_iteration = 5\n",
+    ],
+)
+def test_a_mistyped_name_is_rejected_with_the_closest_one(cell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    expected = r"^`num_iteration` is not a parameter; did you mean 'num_iterations'\?$"
+    with pytest.raises(ParameterError, match=expected):
+        start_run({"In": ["", "import labkit", OWN_CELL, cell], "num_iteration": 5})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "runs = 3\ngamma = 0.9\n",  # a reader's own cell
+        "episodes = 3\nfor seed in range(episodes):\n    print(seed)\n",
+        "%matplotlib inline\nnum_iteration = 5\n",
+        "a = b = 1\nseed = 2",
+        "",
+    ],
+)
+def test_other_cells_are_not_parameters_cells(cell):
+    assert assigned_parameters(cell, FIELDS) == []
+
+
+def test_a_long_wrong_value_is_cut():
+    message = str(invalid("seed", 10**500, "a whole number"))
+    assert message.startswith("`seed` must be a whole number, got 1000")
+    assert len(message) < 150
