@@ -89,12 +89,7 @@ class Driver:
     """Starts the actors, watches them, shows their progress, and stops them."""
 
     def __init__(
-        self,
-        config: SACConfig,
-        run: Run,
-        workers: int,
-        make_env: MakeEnv | None,
-        layout: Layout,
+        self, config: SACConfig, run: Run, workers: int, make_env: MakeEnv | None, layout: Layout
     ):
         from labkit.distributed.supervisor import ActorSupervisor
 

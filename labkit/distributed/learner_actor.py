@@ -7,7 +7,7 @@ from typing import Any
 import ray
 
 from labkit.distributed.context import RunContext, process_status
-from labkit.distributed.evaluation_queue import EvaluationRequest, EvaluationRequester, Key
+from labkit.distributed.evaluation_queue import EvaluationRequester, Key
 from labkit.distributed.replay_actor import ReplayClient, limits
 from labkit.environments.make import make_environment
 from labkit.errors import START_SECONDS, StalledError
@@ -24,16 +24,14 @@ PUSH_STEPS = 10  # gradient steps after which newer weights are pushed, at the l
 
 
 class LearnerActor:
-    """Takes gradient steps as fast as the rate limiter allows, and pushes weights.
-
-    Args:
-        context: of the run.
-    """
+    """Takes gradient steps as fast as the rate limiter allows, and pushes weights."""
 
     def __init__(self, context: RunContext):
         self._context, self._config = context, context.config
         self._stop = threading.Event()
-        self._evaluations = EvaluationRequester(self._send)
+        self._evaluations = EvaluationRequester(
+            lambda request: self._parameters.request_evaluation.remote(request)
+        )
         self._learner: Learner | None = None
         self._phase, self._first_step = "starting", 0
         self._pushed: Any = None
@@ -118,9 +116,6 @@ class LearnerActor:
         self._pushed = self._parameters.push.remote(*newest)
         if evaluate:
             self._evaluations.request(*newest, final)
-
-    def _send(self, request: EvaluationRequest) -> None:
-        self._parameters.request_evaluation.remote(request)
 
     def _collect_return(self) -> float:
         """The rollout workers' mean return, from the answer to the last push."""

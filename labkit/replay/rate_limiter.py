@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 import attrs
@@ -165,22 +166,18 @@ def wait_for(
         StalledError: the limit has passed; the message gives the reason.
     """
     deadline = _Deadline(client, table, doing, notice_seconds, limit_seconds)
-    outcome: list[tuple[bool, Any]] = []
+    outcome: futures.Future[Any] = futures.Future()
 
     def run() -> None:
         try:
-            outcome.append((True, action()))
+            outcome.set_result(action())
         except BaseException as error:
-            outcome.append((False, error))
+            outcome.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    while not outcome:
-        thread.join(deadline.next_wait())
-    succeeded, value = outcome[0]
-    if not succeeded:
-        raise value
-    return value
+    threading.Thread(target=run, daemon=True).start()
+    while not outcome.done():
+        futures.wait([outcome], deadline.next_wait())
+    return outcome.result()
 
 
 def sample(
@@ -198,6 +195,10 @@ def sample(
     Raises:
         StalledError: as `wait_for`.
     """
+
+    def draw() -> reverb.replay_sample.ReplaySample:
+        return next(client.sample(table, emit_timesteps=False, unpack_as_table_signature=True))
+
     deadline = _Deadline(client, table, "sample", notice_seconds, limit_seconds)
     drawn: list[Any] = []
     while len(drawn) < count:
@@ -206,12 +207,8 @@ def sample(
             time.sleep(min(0.02, wait))
             continue
         with quiet():  # Reverb sometimes logs that it uses no network within a process
-            drawn.append(wait_for(lambda: _draw(client, table), client, table, "sample", wait))
+            drawn.append(wait_for(draw, client, table, "sample", wait))
     return drawn
-
-
-def _draw(client: reverb.Client, table: str) -> reverb.replay_sample.ReplaySample:
-    return next(client.sample(table, emit_timesteps=False, unpack_as_table_signature=True))
 
 
 def flush(
