@@ -53,11 +53,7 @@ class RunContext:
         return env
 
     def wait_for_actor(self, name: str) -> Any:
-        """The handle of another actor of this run, which may still have to start.
-
-        Raises:
-            StalledError: there is no such actor within `START_SECONDS`.
-        """
+        """The handle of another actor of this run; a `StalledError` if none starts in time."""
         full_name = self.actor_prefix + name
         try:
             return poll(lambda: ray.get_actor(full_name, NAMESPACE), ValueError, pause=0.1)

@@ -37,11 +37,7 @@ class LearnerActor:
         self._pushed: Any = None
 
     def train(self) -> dict[str, Any]:
-        """Trains until all steps are done or `stop` is called; returns the final counters.
-
-        Raises:
-            RunError: one of `errors`.
-        """
+        """Trains until all steps are done or `stop` is called; returns the final counters."""
         timeout = START_SECONDS + self._config.environment_timeout + SAMPLE_TIMEOUT_SECONDS
         self._replay = ReplayClient(self._context, timeout)
         self._parameters = self._context.wait_for_actor("parameter server")
@@ -60,12 +56,7 @@ class LearnerActor:
                 self._evaluate_at_end(learner)
                 learner.save(self._state())
             learner.close()
-        return {
-            "step": learner.step,
-            "inserts": counters.inserts,
-            "samples": counters.samples,
-            "stopped": self._stop.is_set(),
-        }
+        return {"inserts": counters.inserts, "samples": counters.samples}
 
     def _prepare(self) -> Learner:
         config = self._config
@@ -153,11 +144,5 @@ class LearnerActor:
         else:
             step, first = self._learner.step, self._first_step
             env_step, last_return = self._learner.env_step, self._learner.last_return
-        return {
-            **process_status(),
-            "phase": self._phase,
-            "step": step,
-            "first_step": first,
-            "env_step": env_step,
-            "last_return": last_return,
-        }
+        steps = {"step": step, "first_step": first, "env_step": env_step}
+        return {**process_status(), "phase": self._phase, **steps, "last_return": last_return}

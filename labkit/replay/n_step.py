@@ -64,9 +64,7 @@ class TransitionObserver:
     call. No transition starts from the boundary between two episodes, nor from a step that a new
     episode follows without a boundary, because another driver reset the environment.
 
-    Args:
-        write: takes each transition.
-        n_step, gamma: each transition spans that many env steps, see `NStepWriter`.
+    The arguments are those of `NStepWriter`.
     """
 
     def __init__(self, write: Write, n_step: int = 1, gamma: float = 1.0):

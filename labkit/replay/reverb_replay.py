@@ -122,7 +122,7 @@ class TransitionWriter:
 def packed_table(
     layout: Layout, capacity: int, limiter: reverb.rate_limiters.RateLimiter | None = None
 ) -> reverb.Table:
-    """A table of rows `[layout.width] float32`: uniform sampling, oldest removed first.
+    """A table of `capacity` rows `[layout.width] float32`: uniform sampling, oldest removed first.
 
     `limiter` bounds the ratio of samples to inserts; None only asks for one row.
     """
@@ -169,11 +169,8 @@ def start_server(
 class ReverbReplay(TransitionWriter):
     """A run's replay table on a Reverb server in this process, and the writer of its rows.
 
-    Args:
-        layout: what a row holds.
-        capacity: rows; a full table removes the oldest.
-        folder, snapshot, port: see `start_server`.
-        limiter: see `packed_table`; that of a snapshot overrides it.
+    For the arguments see `packed_table` and `start_server`; a snapshot's rate limiter overrides
+    `limiter`.
 
     Raises:
         ParameterError: the snapshot is not complete.

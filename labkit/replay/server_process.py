@@ -56,22 +56,14 @@ class ServerProcess:
         return self._process.poll() is None
 
     def client(self) -> Any:
-        """A new `reverb.Client` of this server.
-
-        Raises:
-            ServerDiedError: the server has ended.
-        """
+        """A new `reverb.Client` of this server; see `check` for the error if it has ended."""
         import reverb
 
         self.check()
         return reverb.Client(self.address)
 
     def check(self) -> None:
-        """Raises an error if the server does not run.
-
-        Raises:
-            ServerDiedError: it was stopped, or it crashed; the message names the signal.
-        """
+        """Raises a `ServerDiedError` if the server was stopped, or ended; it names the signal."""
         status = self._process.poll()
         if status is None:
             return

@@ -24,9 +24,7 @@ FILE = "rows.npz"
 class UniformReplay:
     """A run's replay table in TensorFlow variables, with the calls of `ReverbReplay`.
 
-    Args:
-        layout: what a row holds.
-        capacity: rows, allocated now; a full table removes the oldest.
+    All `capacity` rows are allocated now; a full table removes the oldest.
     """
 
     def __init__(self, layout: Layout, capacity: int):
