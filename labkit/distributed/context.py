@@ -45,7 +45,7 @@ class RunContext:
     def environment(self, seed: int, *, collect: bool = False) -> "PyEnvironment":
         """A seeded environment with a watchdog; Ray restarts a process that hangs.
 
-        Only to `collect`, `config.bootstrap_time_limits` applies.
+        `config.bootstrap_time_limits` only applies to an environment that is to `collect`.
         """
         bootstrap = self.config.bootstrap_time_limits or not collect
         env = make_environment(self.source, seed=seed, bootstrap_time_limits=bootstrap)

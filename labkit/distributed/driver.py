@@ -195,7 +195,20 @@ class Driver:
 
     def report(self, stop: StopRequest, seconds: float) -> None:
         """Writes `ray.json` and prints a summary."""
-        content = self._summary(seconds)
+        from labkit.distributed.replay_actor import limits
+
+        outcome, weights = self.outcome or {}, self.totals["parameter server"]
+        counted = outcome.get("inserts", 0) - limits(self.config)[1]
+        content = {
+            "seconds": round(seconds, 1),
+            "inserts": outcome.get("inserts"),
+            "samples": outcome.get("samples"),
+            "samples_per_insert": outcome["samples"] / counted if counted > 0 else None,
+            "staleness_median": weights.get("staleness_median"),
+            "staleness_max": weights.get("staleness_max"),
+            "cpu_seconds": self.totals["cpu_seconds"],
+            "faults": self.faults,
+        }
         write_atomically(self.run.path / "ray.json", json.dumps(content, indent=2) + "\n")
         if content["samples_per_insert"]:
             print(
@@ -212,19 +225,3 @@ class Driver:
                 f"stopped at gradient step {reached} of {self.config.num_iterations}{late}; "
                 "run this again to resume"
             )
-
-    def _summary(self, seconds: float) -> dict[str, Any]:
-        from labkit.distributed.replay_actor import limits
-
-        outcome, weights = self.outcome or {}, self.totals["parameter server"]
-        counted = outcome.get("inserts", 0) - limits(self.config)[1]
-        return {
-            "seconds": round(seconds, 1),
-            "inserts": outcome.get("inserts"),
-            "samples": outcome.get("samples"),
-            "samples_per_insert": outcome["samples"] / counted if counted > 0 else None,
-            "staleness_median": weights.get("staleness_median"),
-            "staleness_max": weights.get("staleness_max"),
-            "cpu_seconds": self.totals["cpu_seconds"],
-            "faults": self.faults,
-        }

@@ -19,7 +19,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-
 from labkit.distributed.process_reaper import reaper
 from labkit.errors import START_SECONDS, ParameterError, StalledError, poll
 from labkit.parameters import invalid

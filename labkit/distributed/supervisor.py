@@ -48,10 +48,7 @@ class Restart:
 
 
 def restart_cost(restart: Restart, n_step: int, env_step: int) -> dict[str, int]:
-    """What a failure cost at most: `env_steps_lost`, `gradient_steps_lost`.
-
-    `env_step` is the newest that the learner has seen in the table.
-    """
+    """What a failure cost at most; `env_step` is the newest that the learner saw in the table."""
     name, before, after = restart.actor.name, restart.before, restart.after
     lost = {"env_steps_lost": 0, "gradient_steps_lost": 0}
     if name.startswith("rollout worker"):

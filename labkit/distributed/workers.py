@@ -43,8 +43,7 @@ def actor_policy(
 class RolloutWorker:
     """Collects with the newest weights it has, and writes transitions into the replay table.
 
-    It has a number, from 0. All `workers` together take `warm_up_steps` env steps with random
-    actions.
+    Numbers begin at 0. All `workers` together take `warm_up_steps` env steps with random actions.
     """
 
     def __init__(self, context: RunContext, number: int, warm_up_steps: int, workers: int):

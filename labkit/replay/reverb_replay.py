@@ -169,8 +169,7 @@ def start_server(
 class ReverbReplay(TransitionWriter):
     """A run's replay table on a Reverb server in this process, and the writer of its rows.
 
-    For the arguments see `packed_table` and `start_server`; a snapshot's rate limiter overrides
-    `limiter`.
+    For the arguments see `packed_table` and `start_server`. A snapshot overrides `limiter`.
 
     Raises:
         ParameterError: the snapshot is not complete.
