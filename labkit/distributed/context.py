@@ -24,21 +24,13 @@ NAMESPACE = "labkit"  # of the actors' names
 
 @attrs.frozen
 class RunContext:
-    """The part of an actor's constructor that is the same for all actors of a run.
-
-    Attributes:
-        config: the configuration.
-        make_env: returns a Gym environment, in place of `config.env_name`; None takes the name.
-        run_path: the run directory, absolute.
-        server_address: `host:port` of the Reverb server.
-        actor_prefix: the names of this run's actors begin with it.
-    """
+    """The part of an actor's constructor that is the same for all actors of a run."""
 
     config: SACConfig
-    make_env: "MakeEnv | None"
-    run_path: Path
-    server_address: str
-    actor_prefix: str
+    make_env: "MakeEnv | None"  # returns a Gym environment, in place of `config.env_name`
+    run_path: Path  # the run directory, absolute
+    server_address: str  # `host:port` of the Reverb server
+    actor_prefix: str  # the names of this run's actors begin with it
 
     @property
     def checkpoints(self) -> Path:
@@ -53,33 +45,18 @@ class RunContext:
     def environment(self, seed: int, *, collect: bool = False) -> "PyEnvironment":
         """A seeded environment with a watchdog; Ray restarts a process that hangs.
 
-        Args:
-            seed: of everything random in the environment.
-            collect: whether `config.bootstrap_time_limits` applies.
+        `config.bootstrap_time_limits` only applies to an environment that is to `collect`.
         """
-        env = make_environment(
-            self.source,
-            seed=seed,
-            bootstrap_time_limits=self.config.bootstrap_time_limits or not collect,
-        )
+        bootstrap = self.config.bootstrap_time_limits or not collect
+        env = make_environment(self.source, seed=seed, bootstrap_time_limits=bootstrap)
         seeded_env(env).watchdog = Watchdog(self.config.environment_timeout, self.run_path)
         return env
 
     def wait_for_actor(self, name: str) -> Any:
-        """The handle of another actor of this run, which may still have to start.
-
-        Args:
-            name: 'replay', 'parameter server' or 'learner'.
-
-        Raises:
-            StalledError: there is no such actor within `START_SECONDS`.
-        """
+        """The handle of another actor of this run; a `StalledError` if none starts in time."""
+        full_name = self.actor_prefix + name
         try:
-            return poll(
-                lambda: ray.get_actor(self.actor_prefix + name, namespace=NAMESPACE),
-                ValueError,
-                pause=0.1,
-            )
+            return poll(lambda: ray.get_actor(full_name, NAMESPACE), ValueError, pause=0.1)
         except ValueError:
             raise StalledError(f"there was no {name} for {START_SECONDS} s") from None
 

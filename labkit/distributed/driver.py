@@ -34,7 +34,6 @@ if TYPE_CHECKING:  # Ray may not be installed
     from labkit.distributed.supervisor import Restart
 
 STOP_SECONDS = 6.0  # for the last checkpoint of a run that is asked to end
-SUMMARY = "ray.json"
 
 
 def train_on_ray(
@@ -89,25 +88,8 @@ class Driver:
     """Starts the actors, watches them, shows their progress, and stops them."""
 
     def __init__(
-        self,
-        config: SACConfig,
-        run: Run,
-        workers: int,
-        make_env: MakeEnv | None,
-        layout: Layout,
+        self, config: SACConfig, run: Run, workers: int, make_env: MakeEnv | None, layout: Layout
     ):
-        from labkit.distributed.supervisor import ActorSupervisor
-
-        # An environment that hangs is first of all the watchdog's task.
-        self.supervisor = ActorSupervisor(START_SECONDS + config.environment_timeout)
-        self.config, self.run = config, run
-        self.faults: list[dict[str, Any]] = []
-        self.outcome: dict[str, Any] | None = None
-        self.totals: dict[str, Any] = {}
-        self.folder = run.path.resolve() / "checkpoints"
-        self._start_actors(workers, make_env, layout)
-
-    def _start_actors(self, workers: int, make_env: MakeEnv | None, layout: Layout) -> None:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -115,16 +97,22 @@ class Driver:
         from labkit.distributed.learner_actor import LearnerActor
         from labkit.distributed.parameter_server import ParameterServer
         from labkit.distributed.replay_actor import ReplayActor
+        from labkit.distributed.supervisor import ActorSupervisor
         from labkit.distributed.workers import Evaluator, RolloutWorker
 
-        config, path, start = self.config, self.run.path.resolve(), self.supervisor.start_actor
+        # An environment that hangs is first of all the watchdog's task.
+        self.supervisor = ActorSupervisor(START_SECONDS + config.environment_timeout)
+        self.config, self.run = config, run
+        self.faults: list[dict[str, Any]] = []
+        self.outcome: dict[str, Any] | None = None
+        self.totals: dict[str, Any] = {}
+        path, start = run.path.resolve(), self.supervisor.start_actor
+        self.folder = path / "checkpoints"
         server = f"{ray.util.get_node_ip_address()}:{ports.free_port()}"
         context = RunContext(config, make_env, path, server, self.supervisor.prefix)
         node = ray.get_runtime_context().get_node_id()
-        here: dict[str, Any] = {
-            "num_cpus": 0,
-            "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
-        }
+        this_node = NodeAffinitySchedulingStrategy(node, soft=False)
+        here: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": this_node}
         anywhere: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
         start("replay", ReplayActor, context, layout, **here)
         start("parameter server", ParameterServer, path / "parameters.npz", work="", **here)
@@ -165,11 +153,8 @@ class Driver:
                 self._show(display)
 
     def _show(self, display: Phases) -> None:
-        config = self.config
-        learner, replay, evaluator = (
-            self.supervisor.actors[name].status for name in ("learner", "replay", "evaluator")
-        )
-        inserts = replay.get("inserts", 0)
+        config, actors = self.config, self.supervisor.actors
+        learner, inserts = actors["learner"].status, actors["replay"].status.get("inserts", 0)
         match learner.get("phase"):
             case "warm-up":
                 total = config.initial_collect_steps
@@ -180,7 +165,7 @@ class Driver:
                 display.show("training", config.num_iterations, "it", learner["step"], **facts)
             case "evaluation":
                 display.reached("training", learner["step"])
-                done = evaluator.get("episodes", 0)
+                done = actors["evaluator"].status.get("episodes", 0)
                 display.show("evaluation", config.num_eval_episodes, "episodes", done)
 
     def _report_restart(self, restart: "Restart") -> None:
@@ -197,12 +182,34 @@ class Driver:
         fault = {"actor": name, "seconds": round(restart.seconds, 1), **lost}
         self.faults.append(fault)
         note = read_kill_note(self.run.path)
-        print(f"{name} failed and was restarted{f' ({note})' if note else ''}: {describe(fault)}")
+        if name.startswith("rollout worker"):
+            cost = f"at most {lost['env_steps_lost']} env steps and the rest of an episode lost"
+        elif name == "learner":
+            cost = f"{lost['gradient_steps_lost']} gradient steps lost"
+        else:
+            cost = f"{lost['env_steps_lost']} env steps lost"
+        print(
+            f"{name} failed and was restarted{f' ({note})' if note else ''}: "
+            f"{fault['seconds']:.0f} s without it, {cost}"
+        )
 
     def report(self, stop: StopRequest, seconds: float) -> None:
         """Writes `ray.json` and prints a summary."""
-        content = self._summary(seconds)
-        write_atomically(self.run.path / SUMMARY, json.dumps(content, indent=2) + "\n")
+        from labkit.distributed.replay_actor import limits
+
+        outcome, weights = self.outcome or {}, self.totals["parameter server"]
+        counted = outcome.get("inserts", 0) - limits(self.config)[1]
+        content = {
+            "seconds": round(seconds, 1),
+            "inserts": outcome.get("inserts"),
+            "samples": outcome.get("samples"),
+            "samples_per_insert": outcome["samples"] / counted if counted > 0 else None,
+            "staleness_median": weights.get("staleness_median"),
+            "staleness_max": weights.get("staleness_max"),
+            "cpu_seconds": self.totals["cpu_seconds"],
+            "faults": self.faults,
+        }
+        write_atomically(self.run.path / "ray.json", json.dumps(content, indent=2) + "\n")
         if content["samples_per_insert"]:
             print(
                 f"{content['samples_per_insert']:.1f} samples per insert; weights in use were "
@@ -218,30 +225,3 @@ class Driver:
                 f"stopped at gradient step {reached} of {self.config.num_iterations}{late}; "
                 "run this again to resume"
             )
-
-    def _summary(self, seconds: float) -> dict[str, Any]:
-        from labkit.distributed.replay_actor import limits
-
-        outcome, weights = self.outcome or {}, self.totals["parameter server"]
-        counted = outcome.get("inserts", 0) - limits(self.config)[1]
-        return {
-            "seconds": round(seconds, 1),
-            "inserts": outcome.get("inserts"),
-            "samples": outcome.get("samples"),
-            "samples_per_insert": outcome["samples"] / counted if counted > 0 else None,
-            "staleness_median": weights.get("staleness_median"),
-            "staleness_max": weights.get("staleness_max"),
-            "cpu_seconds": self.totals["cpu_seconds"],
-            "faults": self.faults,
-        }
-
-
-def describe(fault: dict[str, Any]) -> str:
-    """One clause: how long a restart took and what was lost."""
-    if fault["actor"].startswith("rollout worker"):
-        lost = f"at most {fault['env_steps_lost']} env steps and the rest of an episode lost"
-    elif fault["actor"] == "learner":
-        lost = f"{fault['gradient_steps_lost']} gradient steps lost"
-    else:
-        lost = f"{fault['env_steps_lost']} env steps lost"
-    return f"{fault['seconds']:.0f} s without it, {lost}"

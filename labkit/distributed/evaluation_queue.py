@@ -56,11 +56,7 @@ class EvaluationQueue:
 
 
 class EvaluationRequester:
-    """The learner's side.
-
-    Args:
-        send: passes an `EvaluationRequest` to the parameter server.
-    """
+    """The learner's side; `send` passes a request to the parameter server."""
 
     def __init__(self, send: Callable[[EvaluationRequest], Any]) -> None:
         self._send, self._learner_id = send, uuid.uuid4().hex

@@ -7,7 +7,7 @@ from typing import Any
 import ray
 
 from labkit.distributed.context import RunContext, process_status
-from labkit.distributed.evaluation_queue import EvaluationRequest, EvaluationRequester, Key
+from labkit.distributed.evaluation_queue import EvaluationRequester, Key
 from labkit.distributed.replay_actor import ReplayClient, limits
 from labkit.environments.make import make_environment
 from labkit.errors import START_SECONDS, StalledError
@@ -24,26 +24,20 @@ PUSH_STEPS = 10  # gradient steps after which newer weights are pushed, at the l
 
 
 class LearnerActor:
-    """Takes gradient steps as fast as the rate limiter allows, and pushes weights.
-
-    Args:
-        context: of the run.
-    """
+    """Takes gradient steps as fast as the rate limiter allows, and pushes weights."""
 
     def __init__(self, context: RunContext):
         self._context, self._config = context, context.config
         self._stop = threading.Event()
-        self._evaluations = EvaluationRequester(self._send)
+        self._evaluations = EvaluationRequester(
+            lambda request: self._parameters.request_evaluation.remote(request)
+        )
         self._learner: Learner | None = None
         self._phase, self._first_step = "starting", 0
         self._pushed: Any = None
 
     def train(self) -> dict[str, Any]:
-        """Trains until all steps are done or `stop` is called; returns the final counters.
-
-        Raises:
-            RunError: one of `errors`.
-        """
+        """Trains until all steps are done or `stop` is called; returns the final counters."""
         timeout = START_SECONDS + self._config.environment_timeout + SAMPLE_TIMEOUT_SECONDS
         self._replay = ReplayClient(self._context, timeout)
         self._parameters = self._context.wait_for_actor("parameter server")
@@ -62,12 +56,7 @@ class LearnerActor:
                 self._evaluate_at_end(learner)
                 learner.save(self._state())
             learner.close()
-        return {
-            "step": learner.step,
-            "inserts": counters.inserts,
-            "samples": counters.samples,
-            "stopped": self._stop.is_set(),
-        }
+        return {"inserts": counters.inserts, "samples": counters.samples}
 
     def _prepare(self) -> Learner:
         config = self._config
@@ -119,9 +108,6 @@ class LearnerActor:
         if evaluate:
             self._evaluations.request(*newest, final)
 
-    def _send(self, request: EvaluationRequest) -> None:
-        self._parameters.request_evaluation.remote(request)
-
     def _collect_return(self) -> float:
         """The rollout workers' mean return, from the answer to the last push."""
         return float("nan") if self._pushed is None else ray.get(self._pushed)
@@ -158,11 +144,5 @@ class LearnerActor:
         else:
             step, first = self._learner.step, self._first_step
             env_step, last_return = self._learner.env_step, self._learner.last_return
-        return {
-            **process_status(),
-            "phase": self._phase,
-            "step": step,
-            "first_step": first,
-            "env_step": env_step,
-            "last_return": last_return,
-        }
+        steps = {"step": step, "first_step": first, "env_step": env_step}
+        return {**process_status(), "phase": self._phase, **steps, "last_return": last_return}

@@ -16,15 +16,11 @@ from labkit.distributed.evaluation_queue import EvaluationQueue, EvaluationReque
 from labkit.training.files import write_atomically
 
 SAVE_SECONDS = 30  # between two files of the parameter server
-Weights = tuple[int, int, np.ndarray]  # version, env step, weights [parameters] float32
+Weights = tuple[int, int, np.ndarray]  # version, env steps then, weights [parameters] float32
 
 
 class ParameterServer:
-    """Keeps the newest actor weights and the queue of evaluation requests.
-
-    Args:
-        file: where the newest weights are kept on disk, for a restart of this actor.
-    """
+    """Keeps the newest actor weights, also in `file`, and the queue of evaluation requests."""
 
     def __init__(self, file: Path):
         self._file, self._saved_at = file, time.monotonic()
@@ -37,28 +33,19 @@ class ParameterServer:
                 self._newest = (int(saved["version"]), int(saved["env_step"]), saved["weights"])
 
     def push(self, version: int, env_step: int, weights: np.ndarray) -> float:
-        """Takes newer weights; returns the mean return of all rollout workers.
-
-        Args:
-            version: gradient steps that made them.
-            env_step: env steps at that time.
-            weights: `[parameters] float32`; copied, because arguments are in Ray's shared memory.
-        """
-        self._newest = (version, env_step, np.array(weights))
+        """Takes newer `Weights`; returns the mean return of all rollout workers."""
+        self._newest = (version, env_step, np.array(weights))  # a copy: Ray's memory is shared
         if time.monotonic() - self._saved_at > SAVE_SECONDS:
-            self._save(self._newest)
+            self._save(*self._newest)
         return float(np.mean(list(self._returns.values()))) if self._returns else float("nan")
 
     def pull(
         self, known: int | None, env_step: int, worker: int, mean_return: float
     ) -> Weights | None:
-        """The newest `(version, env step, weights)`, or None if the caller has them already.
+        """The newest weights, or None if `worker`, by its number, has them already.
 
-        Args:
-            known: version that the rollout worker uses; None for none.
-            env_step: env steps when that was made.
-            worker: its number.
-            mean_return: of its latest episodes; NaN before the first.
+        It uses the version `known` (None for none), made at `env_step` env steps; `mean_return` is
+        that of its latest episodes, NaN before the first.
         """
         if not np.isnan(mean_return):
             self._returns[worker] = mean_return
@@ -90,8 +77,7 @@ class ParameterServer:
             "pulls": len(self._gaps),
         }
 
-    def _save(self, newest: Weights) -> None:
-        version, env_step, weights = newest
+    def _save(self, version: int, env_step: int, weights: np.ndarray) -> None:
         content = io.BytesIO()
         np.savez(content, version=version, env_step=env_step, weights=weights)
         with contextlib.suppress(OSError):  # a run resumes from its checkpoint, not from this file

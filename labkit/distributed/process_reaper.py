@@ -23,8 +23,7 @@ POLL_SECONDS = 0.2
 def reaper(folder: str) -> Iterator[None]:
     """Ends all processes that use `folder`, and deletes it, after the block or this process ends.
 
-    Args:
-        folder: Ray's temporary folder, absolute; every process of Ray logs into it.
+    `folder` is Ray's temporary folder, absolute; every process of Ray logs into it.
     """
     watcher = subprocess.Popen(
         [sys.executable, "-I", __file__],

@@ -142,11 +142,7 @@ CONNECT_SECONDS = 10
 
 
 def check_installed() -> None:
-    """Checks that Ray is installed.
-
-    Raises:
-        ParameterError: it is not; one line says what to install.
-    """
+    """Raises a `ParameterError` with what to install, if Ray is missing."""
     if importlib.util.find_spec("ray") is None:
         raise ParameterError("Ray is not installed here: pip install '.[ray]' in labkit's folder")
 
@@ -179,7 +175,7 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
             folder = tempfile.mkdtemp(prefix="labkit-ray-", dir="/tmp")  # sockets: short paths
             stack.enter_context(reaper(folder))
             stack.enter_context(on_loopback())
-        stack.callback(_stop)
+        stack.callback(quiet()(ray.shutdown))
         with quiet():
             if address is None:
                 require_token()
@@ -189,13 +185,6 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)  # Ray replaces it
         yield
-
-
-def _stop() -> None:
-    import ray
-
-    with quiet():
-        ray.shutdown()
 
 
 def _start(folder: str, cpus: int) -> None:

@@ -35,10 +35,8 @@ def limits(config: SACConfig) -> tuple[float, int, float]:
 class ReplayActor:
     """Hosts the Reverb server; after a restart it begins with the snapshot of the last checkpoint.
 
-    Args:
-        context: of the run; the server uses the port of its address, also after a restart.
-        layout: of the table's rows.
-        limited: whether the ratio of samples to inserts is enforced; otherwise inserts are free.
+    The server uses the port of the run's address, also after a restart. The ratio of samples to
+    inserts is only enforced if `limited`; otherwise inserts are free.
     """
 
     def __init__(self, context: RunContext, layout: Layout, limited: bool = True):
@@ -95,12 +93,7 @@ class ReplayActor:
 
 
 class ReplayClient:
-    """The learner's access to a table whose server is another process; a `BatchSource`.
-
-    Args:
-        context: of the run.
-        sample_timeout: seconds without a sample until `dataset` ends.
-    """
+    """The learner's access to a table whose server is another process; a `BatchSource`."""
 
     def __init__(self, context: RunContext, sample_timeout: int):
         self._address, self.sample_timeout = context.server_address, sample_timeout
@@ -128,9 +121,5 @@ class ReplayClient:
             raise StalledError("the replay actor was restarted during a checkpoint")
 
     def state(self) -> LimiterState:
-        """Inserts, samples and size of the table now.
-
-        Raises:
-            ServerGoneError: the server does not answer.
-        """
+        """See `table_state`."""
         return table_state(self._client)

@@ -48,13 +48,7 @@ class Restart:
 
 
 def restart_cost(restart: Restart, n_step: int, env_step: int) -> dict[str, int]:
-    """What a failure cost at most: `env_steps_lost`, `gradient_steps_lost`.
-
-    Args:
-        restart: the failure, with the last status before it and the first one after it.
-        n_step: env steps in a transition.
-        env_step: the newest that the learner has seen in the table.
-    """
+    """What a failure cost at most; `env_step` is the newest that the learner saw in the table."""
     name, before, after = restart.actor.name, restart.before, restart.after
     lost = {"env_steps_lost": 0, "gradient_steps_lost": 0}
     if name.startswith("rollout worker"):
@@ -69,11 +63,7 @@ def restart_cost(restart: Restart, n_step: int, env_step: int) -> dict[str, int]
 
 
 class ActorSupervisor:
-    """All actors of a run.
-
-    Args:
-        timeout: seconds without an answer, after the first, until an actor counts as stalled.
-    """
+    """All actors of a run; after its first answer, each may be silent for `timeout` seconds."""
 
     def __init__(self, timeout: float = START_SECONDS) -> None:
         self.timeout = timeout
@@ -89,18 +79,15 @@ class ActorSupervisor:
         redundant: bool = False,
         **options: Any,
     ) -> Any:
-        """Starts an actor and its work; Ray restarts it when it fails.
+        """Starts an actor and its work; Ray restarts it when it fails. Returns its handle.
 
         Args:
             name: unique, for messages.
             kind: the class.
-            arguments: of the class.
+            *arguments: of the class.
             work: the method that never returns; empty for none.
             redundant: its silence is only printed, as long as another redundant actor answers.
-            options: of the actor, such as `num_cpus`.
-
-        Returns:
-            The actor's handle.
+            **options: of the actor, such as `num_cpus`.
         """
         restarts = {"max_restarts": MAX_RESTARTS, "max_task_retries": -1}
         named = {"name": self.prefix + name, "namespace": NAMESPACE}
@@ -112,10 +99,7 @@ class ActorSupervisor:
         return handle
 
     def poll(self, seconds: float) -> Iterator[Restart]:
-        """Asks every actor for its status, waits for answers, and yields those that restarted.
-
-        Args:
-            seconds: to wait for answers.
+        """Asks each actor for its status, waits `seconds` for answers, yields those that restarted.
 
         Raises:
             RunError, ParameterError: what ended an actor's work.
@@ -126,12 +110,7 @@ class ActorSupervisor:
         for actor in self.actors.values():
             if actor.pending is None and now - actor.answered_at > STATUS_SECONDS:
                 actor.pending = actor.handle.status.remote()
-        waiting = {
-            ref: actor
-            for actor in self.actors.values()
-            for ref in (actor.pending, actor.work)
-            if ref
-        }
+        waiting = {ref: a for a in self.actors.values() for ref in (a.pending, a.work) if ref}
         ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=seconds)
         for ref in ready:
             actor = waiting[ref]
@@ -141,15 +120,18 @@ class ActorSupervisor:
         self._check_silence()
 
     def _check_silence(self) -> None:
-        now = time.monotonic()
-        limits = {
-            name: self.timeout if actor.status else START_SECONDS
-            for name, actor in self.actors.items()
-        }
-        silent = [a for a in self.actors.values() if now - a.answered_at > limits[a.name]]
-        others = any(a.redundant and a not in silent for a in self.actors.values())
+        now, actors = time.monotonic(), self.actors.values()
+        limits = {a.name: self.timeout if a.status else START_SECONDS for a in actors}
+        silent = [a for a in actors if now - a.answered_at > limits[a.name]]
+        others = any(a.redundant and a not in silent for a in actors)
         for actor in silent:
-            message = _silence(actor, limits[actor.name])
+            what = "has not answered for" if actor.status else "did not start within"
+            free = ray.available_resources().get("CPU", 0)
+            total = ray.cluster_resources().get("CPU", 0)
+            message = (
+                f"{actor.name} {what} {limits[actor.name]:g} s; Ray has {total:g} CPUs, {free:g} "
+                "of them free"
+            )
             if not (actor.redundant and others):
                 raise StalledError(message)
             if not actor.reported:
@@ -186,21 +168,9 @@ def fetch(actor: SupervisedActor, ref: Any) -> Any:
         if isinstance(error.cause, RunError | ParameterError):
             raise type(error.cause)(str(error.cause)) from None
         raise
-    except RayActorError as error:
-        raise ActorLostError(
-            f"{actor.name} was lost and could not be restarted: {_last_line(error)}"
-        ) from None
     except RayError as error:
-        raise ActorLostError(f"{actor.name} failed: {_last_line(error)}") from None
-
-
-def _last_line(error: Exception) -> str:
-    """The last line of Ray's message, which holds the reason."""
-    return (str(error).strip() or "no reason given").splitlines()[-1].strip()
-
-
-def _silence(actor: SupervisedActor, limit: float) -> str:
-    what = "has not answered for" if actor.status else "did not start within"
-    free = ray.available_resources().get("CPU", 0)
-    total = ray.cluster_resources().get("CPU", 0)
-    return f"{actor.name} {what} {limit:g} s; Ray has {total:g} CPUs, {free:g} of them free"
+        lost = isinstance(error, RayActorError)
+        what = "was lost and could not be restarted" if lost else "failed"
+        # The last line of Ray's message holds the reason.
+        reason = (str(error).strip() or "no reason given").splitlines()[-1].strip()
+        raise ActorLostError(f"{actor.name} {what}: {reason}") from None

@@ -43,11 +43,7 @@ def actor_policy(
 class RolloutWorker:
     """Collects with the newest weights it has, and writes transitions into the replay table.
 
-    Args:
-        context: of the run.
-        number: of this worker, from 0.
-        warm_up_steps: env steps with random actions, of all workers together.
-        workers: how many there are.
+    Numbers begin at 0. All `workers` together take `warm_up_steps` env steps with random actions.
     """
 
     def __init__(self, context: RunContext, number: int, warm_up_steps: int, workers: int):
@@ -129,11 +125,7 @@ class RolloutWorker:
 
 
 class Evaluator:
-    """Evaluates, while training continues, the weights that the learner requests it for.
-
-    Args:
-        context: of the run.
-    """
+    """Evaluates, while training continues, the weights that the learner requests it for."""
 
     def __init__(self, context: RunContext):
         self._context, self._episodes = context, 0

@@ -1,30 +1,13 @@
 """N-step transitions, and the observer that makes transitions of a TF-Agents driver's steps."""
 
-from collections import deque
 from typing import TYPE_CHECKING
 
-import attrs
 import numpy as np
 
-from labkit.replay.transitions import Scalar, Transition, Write
+from labkit.replay.transitions import Transition, Write
 
 if TYPE_CHECKING:
     from tf_agents.trajectories import trajectory
-
-
-@attrs.define
-class _Window:
-    """A transition whose last step is still to come."""
-
-    observation: np.ndarray
-    action: np.ndarray
-    reward: Scalar
-    discount: Scalar
-
-    def closed(self, next_observation: np.ndarray) -> Transition:
-        return Transition(
-            self.observation, self.action, self.reward, self.discount, next_observation
-        )
 
 
 class NStepWriter:
@@ -47,24 +30,27 @@ class NStepWriter:
 
     def __init__(self, write: Write, n_step: int, gamma: float):
         self._write, self._n_step, self._gamma = write, n_step, gamma
-        self._open: deque[_Window] = deque()  # oldest first
-        self._newest = np.zeros(0, np.float32)
+        self._open: list[Transition] = []  # windows that later steps still extend, oldest first
 
     def write(self, step: Transition) -> None:
         """Adds one env step; writes the window that is now full."""
-        for window in self._open:
-            window.reward += self._gamma * window.discount * step.reward
-            window.discount *= self._gamma * step.discount
+        self._open = [
+            window._replace(
+                reward=window.reward + self._gamma * window.discount * step.reward,
+                discount=window.discount * (self._gamma * step.discount),
+                next_observation=step.next_observation,
+            )
+            for window in self._open
+        ]
         reward, discount = np.float32(step.reward), np.float32(step.discount)
-        self._open.append(_Window(step.observation, step.action, reward, discount))
-        self._newest = step.next_observation
+        self._open.append(step._replace(reward=reward, discount=discount))
         if len(self._open) == self._n_step:
-            self._write(self._open.popleft().closed(self._newest))
+            self._write(self._open.pop(0))
 
     def end(self) -> None:
         """Writes the windows that are not full: the episode, or the collection, is over."""
         while self._open:
-            self._write(self._open.popleft().closed(self._newest))
+            self._write(self._open.pop(0))
 
     def drop(self) -> None:
         """Forgets the open windows: the next step does not follow from the last one."""
@@ -78,9 +64,7 @@ class TransitionObserver:
     call. No transition starts from the boundary between two episodes, nor from a step that a new
     episode follows without a boundary, because another driver reset the environment.
 
-    Args:
-        write: takes each transition.
-        n_step, gamma: each transition spans that many env steps, see `NStepWriter`.
+    The arguments are those of `NStepWriter`.
     """
 
     def __init__(self, write: Write, n_step: int = 1, gamma: float = 1.0):

@@ -24,9 +24,8 @@ def check_port(port: int) -> None:
             if error.errno == errno.EADDRINUSE:
                 raise invalid("port", port, "free: another program listens there") from None
             if error.errno == errno.EACCES:
-                raise invalid(
-                    "port", port, "from 1024 to 65535: lower ports need privileges"
-                ) from None
+                allowed = "from 1024 to 65535: lower ports need privileges"
+                raise invalid("port", port, allowed) from None
             if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # no IPv6 here
                 raise
 

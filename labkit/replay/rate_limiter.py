@@ -7,7 +7,8 @@ here print the reason after a few seconds and raise `StalledError` at the time l
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent import futures
 from typing import Any
 
 import attrs
@@ -120,32 +121,20 @@ def diagnose(client: reverb.Client, table: str, doing: str) -> str:
     )
 
 
-class _Deadline:
-    """Times one wait: prints the reason once, raises `StalledError` at the limit."""
-
-    def __init__(self, client: reverb.Client, table: str, doing: str, notice: float, limit: float):
-        self._client, self._table, self._doing = client, table, doing
-        self._notice, self._limit = notice, limit
-        self._begin, self._printed = time.monotonic(), False
-
-    def next_wait(self) -> float:
-        """Seconds until the message is due, or the limit.
-
-        Raises:
-            StalledError: the limit has passed.
-        """
-        waited = time.monotonic() - self._begin
-        if waited >= self._notice and not self._printed:
-            self._printed = True
-            print(f"waiting to {self._doing} for {self._notice:g} s: {self._reason()}")
-        if waited >= self._limit:
-            raise StalledError(
-                f"gave up waiting to {self._doing} after {self._limit:g} s: {self._reason()}"
-            )
-        return max(0.01, (self._limit if self._printed else self._notice) - waited)
-
-    def _reason(self) -> str:
-        return diagnose(self._client, self._table, self._doing)
+def _waits(
+    client: reverb.Client, table: str, doing: str, notice: float, limit: float
+) -> Iterator[float]:
+    """Seconds to wait next; prints the reason once, raises `StalledError` at the limit."""
+    begin, printed = time.monotonic(), False
+    while True:
+        waited = time.monotonic() - begin
+        if waited >= notice and not printed:
+            printed = True
+            print(f"waiting to {doing} for {notice:g} s: {diagnose(client, table, doing)}")
+        if waited >= limit:
+            reason = diagnose(client, table, doing)
+            raise StalledError(f"gave up waiting to {doing} after {limit:g} s: {reason}")
+        yield max(0.01, (limit if printed else notice) - waited)
 
 
 def wait_for(
@@ -164,23 +153,19 @@ def wait_for(
     Raises:
         StalledError: the limit has passed; the message gives the reason.
     """
-    deadline = _Deadline(client, table, doing, notice_seconds, limit_seconds)
-    outcome: list[tuple[bool, Any]] = []
+    waits = _waits(client, table, doing, notice_seconds, limit_seconds)
+    outcome: futures.Future[Any] = futures.Future()
 
     def run() -> None:
         try:
-            outcome.append((True, action()))
+            outcome.set_result(action())
         except BaseException as error:
-            outcome.append((False, error))
+            outcome.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    while not outcome:
-        thread.join(deadline.next_wait())
-    succeeded, value = outcome[0]
-    if not succeeded:
-        raise value
-    return value
+    threading.Thread(target=run, daemon=True).start()
+    while not outcome.done():
+        futures.wait([outcome], next(waits))
+    return outcome.result()
 
 
 def sample(
@@ -198,20 +183,20 @@ def sample(
     Raises:
         StalledError: as `wait_for`.
     """
-    deadline = _Deadline(client, table, "sample", notice_seconds, limit_seconds)
+
+    def draw() -> reverb.replay_sample.ReplaySample:
+        return next(client.sample(table, emit_timesteps=False, unpack_as_table_signature=True))
+
+    waits = _waits(client, table, "sample", notice_seconds, limit_seconds)
     drawn: list[Any] = []
     while len(drawn) < count:
-        wait = deadline.next_wait()
+        wait = next(waits)
         if limiter_state(client, table).blocks_sample():
             time.sleep(min(0.02, wait))
             continue
         with quiet():  # Reverb sometimes logs that it uses no network within a process
-            drawn.append(wait_for(lambda: _draw(client, table), client, table, "sample", wait))
+            drawn.append(wait_for(draw, client, table, "sample", wait))
     return drawn
-
-
-def _draw(client: reverb.Client, table: str) -> reverb.replay_sample.ReplaySample:
-    return next(client.sample(table, emit_timesteps=False, unpack_as_table_signature=True))
 
 
 def flush(
@@ -228,9 +213,8 @@ def flush(
     Raises:
         StalledError: as `wait_for`.
     """
-    deadline = _Deadline(client, table, "insert", notice_seconds, limit_seconds)
-    while True:
+    for wait in _waits(client, table, "insert", notice_seconds, limit_seconds):
         try:
-            return writer.flush(timeout_ms=max(1, round(deadline.next_wait() * 1000)))
+            return writer.flush(timeout_ms=max(1, round(wait * 1000)))
         except reverb.DeadlineExceededError:
             continue

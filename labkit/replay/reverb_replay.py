@@ -30,12 +30,8 @@ def open_dataset(address: str, batch_size: int, timeout: int) -> tf.data.Dataset
     """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end.
 
     Reverb's sample info is dropped after batching: a `map` over single items would cost five times
-    as much. Two batches are prefetched, so that sampling overlaps training.
-
-    Args:
-        address: the server's, `host:port`.
-        batch_size: rows in a batch.
-        timeout: seconds without a sample until the dataset ends.
+    as much. Two batches are prefetched, so that sampling overlaps training. After `timeout` seconds
+    without a sample from the server at `address`, `host:port`, the dataset ends.
     """
     samples = reverb.TrajectoryDataset.from_table_signature(
         address,
@@ -65,17 +61,11 @@ def table_state(client: reverb.Client) -> rate_limiter.LimiterState:
 
 
 class TransitionWriter:
-    """Writes transitions into the table of a server, on this host or on another.
-
-    Args:
-        address: the server's, `host:port`.
-    """
+    """Writes transitions into the table of the server at `address`, `host:port`."""
 
     def __init__(self, address: str):
-        self.address = address
-        self.client = reverb.Client(address)
-        self._writer = self.client.trajectory_writer(1)
-        self._written = 0
+        self.address, self._client = address, reverb.Client(address)
+        self._writer, self._written = self._client.trajectory_writer(1), 0
 
     def write(self, transition: Transition) -> None:
         """Stores one transition; from then on it can be sampled like any other."""
@@ -102,23 +92,19 @@ class TransitionWriter:
     def check(self, waited: float) -> None:
         """Raises an error if waiting longer is pointless: a server that is gone never answers.
 
-        Args:
-            waited: seconds so far.
-
         Raises:
             ServerGoneError: the server is gone.
-            StalledError: the wait has reached its time limit.
+            StalledError: `waited`, the seconds so far, have reached the time limit.
         """
+        server = f"the Reverb server at {self.address}"
         try:
-            self.client.server_info(timeout=ANSWER_SECONDS)
+            self._client.server_info(timeout=ANSWER_SECONDS)
         except reverb.ReverbError:
-            raise ServerGoneError(
-                f"the Reverb server at {self.address} no longer answers"
-            ) from None
+            raise ServerGoneError(f"{server} no longer answers") from None
         if waited > SAMPLE_TIMEOUT_SECONDS:
             raise StalledError(
-                f"the Reverb server at {self.address} answers, but its table accepted and returned "
-                f"nothing for {SAMPLE_TIMEOUT_SECONDS} s"
+                f"{server} answers, but its table accepted and returned nothing for "
+                f"{SAMPLE_TIMEOUT_SECONDS} s"
             )
 
     def drop(self) -> None:
@@ -136,12 +122,9 @@ class TransitionWriter:
 def packed_table(
     layout: Layout, capacity: int, limiter: reverb.rate_limiters.RateLimiter | None = None
 ) -> reverb.Table:
-    """A table of rows `[layout.width] float32`: uniform sampling, oldest removed first.
+    """A table of `capacity` rows `[layout.width] float32`: uniform sampling, oldest removed first.
 
-    Args:
-        layout: what a row holds.
-        capacity: rows.
-        limiter: bounds on the ratio of samples to inserts; None only asks for one row.
+    `limiter` bounds the ratio of samples to inserts; None only asks for one row.
     """
     return reverb.Table(
         TABLE,
@@ -183,14 +166,10 @@ def start_server(
     return server
 
 
-class ReverbReplay:
-    """A run's replay table on a Reverb server in this process.
+class ReverbReplay(TransitionWriter):
+    """A run's replay table on a Reverb server in this process, and the writer of its rows.
 
-    Args:
-        layout: what a row holds.
-        capacity: rows; a full table removes the oldest.
-        folder, snapshot, port: see `start_server`.
-        limiter: see `packed_table`; that of a snapshot overrides it.
+    For the arguments see `packed_table` and `start_server`. A snapshot overrides `limiter`.
 
     Raises:
         ParameterError: the snapshot is not complete.
@@ -214,24 +193,9 @@ class ReverbReplay:
         if snapshot is not None:
             _check_complete(snapshot)
         table = packed_table(self.layout, self.capacity, self._limiter)
-        self.server: reverb.Server | None = start_server(
-            [table], self._folder, snapshot, self._port
-        )
-        self.address = f"localhost:{self.server.port}"
-        self._writer = TransitionWriter(self.address)
-        self._client = self._writer.client
-
-    def write(self, transition: Transition) -> None:
-        """Stores one transition; see `TransitionWriter.write`."""
-        self._writer.write(transition)
-
-    def flush(self) -> None:
-        """Waits until everything written can be sampled; see `TransitionWriter.flush`."""
-        self._writer.flush()
-
-    def check(self, waited: float) -> None:
-        """Raises an error if waiting longer is pointless; see `TransitionWriter.check`."""
-        self._writer.check(waited)
+        server = start_server([table], self._folder, snapshot, self._port)
+        self.server: reverb.Server | None = server
+        super().__init__(f"localhost:{server.port}")
 
     def state(self) -> rate_limiter.LimiterState:
         """Inserts, samples and size of the table now; see `table_state`."""
@@ -246,7 +210,7 @@ class ReverbReplay:
         return open_dataset(self.address, batch_size, self.sample_timeout)
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
-        """Draws `batches` batches once and returns them as rows `[batches * batch_size, width]`.
+        """Draws rows `[batches * batch_size, width] float32` once.
 
         Raises:
             StalledError: the table is empty, or its rate limiter blocked some of them.
@@ -289,11 +253,10 @@ class ReverbReplay:
     def close(self) -> None:
         """Stops the writer and the server; may be called twice."""
         server, self.server = self.server, None
-        if server is None:
-            return
-        self._writer.close()
-        with quiet():
-            server.stop()
+        if server is not None:
+            super().close()
+            with quiet():
+                server.stop()
 
 
 def _check_complete(snapshot: Path) -> None:

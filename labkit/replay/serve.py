@@ -14,7 +14,7 @@ import select
 import signal
 import sys
 import threading
-from typing import IO, Any
+from typing import Any
 
 from labkit.errors import ParameterError
 from labkit.parameters import invalid
@@ -24,9 +24,8 @@ from labkit.runtime import quiet
 
 def main(arguments: list[str] | None = None) -> int:
     """The command: serves until SIGINT or SIGTERM, or until its parent process ends."""
-    parser = argparse.ArgumentParser(
-        prog="labkit.replay.serve", description=__doc__.splitlines()[0]
-    )
+    description = __doc__.splitlines()[0]
+    parser = argparse.ArgumentParser(prog="labkit.replay.serve", description=description)
     parser.add_argument("--port", type=int, default=0, help="to listen on; 0 takes a free one")
     parser.add_argument(
         "--tables",
@@ -54,24 +53,19 @@ def main(arguments: list[str] | None = None) -> int:
     while not stopping.is_set():
         if options.tables:
             stopping.wait(0.5)
-        elif os.getppid() != parent or _closed(sys.stdin.buffer, 0.5):
+        elif os.getppid() != parent:
             break
+        elif select.select([sys.stdin], [], [], 0.5)[0] and not os.read(sys.stdin.fileno(), 1):
+            break  # the other end is closed
     with quiet():
         server.stop()
     return 0
 
 
-def _closed(stream: IO[bytes], seconds: float) -> bool:
-    """Whether the other end is closed; waits at most `seconds`."""
-    readable, _, _ = select.select([stream], [], [], seconds)
-    return bool(readable) and not stream.read1(1)  # type: ignore[attr-defined]  # IO[bytes] lacks read1, BufferedReader has it
-
-
 def _tables(source: str | None) -> list[Any]:
     if source is None:
-        return [
-            _rebuild(base64.b64decode(text)) for text in json.loads(sys.stdin.buffer.readline())
-        ]
+        described = json.loads(sys.stdin.buffer.readline())
+        return [_rebuild(base64.b64decode(text)) for text in described]
     module, _, function = source.partition(":")
     sys.path.insert(0, os.getcwd())
     try:

@@ -7,18 +7,18 @@
 """
 
 import base64
+import contextlib
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import weakref
 from collections.abc import Sequence
+from multiprocessing import connection
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from labkit.errors import ParameterError
 from labkit.parameters import invalid
@@ -56,22 +56,14 @@ class ServerProcess:
         return self._process.poll() is None
 
     def client(self) -> Any:
-        """A new `reverb.Client` of this server.
-
-        Raises:
-            ServerDiedError: the server has ended.
-        """
+        """A new `reverb.Client` of this server; see `check` for the error if it has ended."""
         import reverb
 
         self.check()
         return reverb.Client(self.address)
 
     def check(self) -> None:
-        """Raises an error if the server does not run.
-
-        Raises:
-            ServerDiedError: it was stopped, or it crashed; the message names the signal.
-        """
+        """Raises a `ServerDiedError` if the server was stopped, or ended; it names the signal."""
         status = self._process.poll()
         if status is None:
             return
@@ -98,11 +90,9 @@ def _end(process: subprocess.Popen) -> None:
         process.stdin.close()
     for stop in (lambda: None, process.terminate, process.kill):
         stop()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)
             return
-        except subprocess.TimeoutExpired:
-            continue
 
 
 def start(
@@ -141,7 +131,9 @@ def start(
     try:
         process.stdin.write(json.dumps(described).encode() + b"\n")
         process.stdin.flush()
-        answer = _first_line(process.stdout, limit_seconds)
+        # Not `readline` at once: it has no time limit.
+        answered = connection.wait([process.stdout.fileno()], limit_seconds)
+        answer = process.stdout.readline() if answered else b""
     except OSError:
         answer = b""
     if answer.strip() != f"serving on port {port}".encode():
@@ -153,12 +145,3 @@ def start(
             raise ParameterError(reason.removeprefix("ParameterError: "))
         raise ServerDiedError(f"no server on port {port} within {limit_seconds:g} s: {reason}")
     return ServerProcess(process, port)
-
-
-def _first_line(stream: IO[bytes], seconds: float) -> bytes:
-    lines: queue.Queue[bytes] = queue.Queue()
-    threading.Thread(target=lambda: lines.put(stream.readline()), daemon=True).start()
-    try:
-        return lines.get(timeout=seconds)
-    except queue.Empty:
-        return b""

@@ -21,37 +21,25 @@ Scalar = Any  # a float, a np.float32 or an array [] float32, whichever the envi
 
 
 class Transition(NamedTuple):
-    """One env step, or n of them (see `NStepWriter`).
+    """One env step, or n of them (see `NStepWriter`)."""
 
-    Attributes:
-        observation: `[obs] float32`, before the step.
-        action: `[act] float32`.
-        reward: scalar float32; the discounted sum over n steps.
-        discount: scalar float32; 0 after a termination, else γ^(n-1) (1 for one step), also after
-            a truncation.
-        next_observation: `[obs] float32`, after the step, or after n steps.
-    """
-
-    observation: np.ndarray
-    action: np.ndarray
-    reward: Scalar
-    discount: Scalar
-    next_observation: np.ndarray
+    observation: np.ndarray  # [obs] float32, before the step
+    action: np.ndarray  # [act] float32
+    reward: Scalar  # the discounted sum over n steps
+    discount: (
+        Scalar  # 0 after a termination, else γ^(n-1) (1 for one step), also after a truncation
+    )
+    next_observation: np.ndarray  # [obs] float32, after the step, or after n steps
 
 
 Write = Callable[[Transition], None]
 
 
 class Layout(NamedTuple):
-    """Where each part of a transition is in a row.
+    """Where each part of a transition is in a row."""
 
-    Args:
-        observation: number of values in one observation.
-        action: number of values in one action.
-    """
-
-    observation: int
-    action: int
+    observation: int  # number of values in one observation
+    action: int  # number of values in one action
 
     @property
     def width(self) -> int:

@@ -24,9 +24,7 @@ FILE = "rows.npz"
 class UniformReplay:
     """A run's replay table in TensorFlow variables, with the calls of `ReverbReplay`.
 
-    Args:
-        layout: what a row holds.
-        capacity: rows, allocated now; a full table removes the oldest.
+    All `capacity` rows are allocated now; a full table removes the oldest.
     """
 
     def __init__(self, layout: Layout, capacity: int):
@@ -62,7 +60,7 @@ class UniformReplay:
         return untuned(draws.map(lambda rows, info: rows).prefetch(2))
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
-        """Draws `batches` batches once and returns them as rows `[batches * batch_size, width]`.
+        """Draws rows `[batches * batch_size, width] float32` once.
 
         It does not use `dataset`: once TensorFlow is seeded, each new dataset draws the same rows.
         """
@@ -103,10 +101,9 @@ class UniformReplay:
 
 
 class StepObserver:
-    """Writes a driver's steps into a `TFUniformReplayBuffer`, with the calls of Reverb's observer.
+    """Writes a driver's steps into a buffer, with the calls of Reverb's observer.
 
-    Args:
-        buffer: made with the agent's `collect_data_spec` and `batch_size=1`.
+    The buffer is made with the agent's `collect_data_spec` and `batch_size=1`.
     """
 
     def __init__(self, buffer: TFUniformReplayBuffer):
