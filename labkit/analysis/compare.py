@@ -39,6 +39,7 @@ TUTORIAL: dict[str, Any] = {
     "critic_layer_norm": False,
 }
 MAX_VALUE_LENGTH = 20  # characters; a longer default value is named `default`
+Folder = str | os.PathLike[str]
 
 
 # --- names of settings
@@ -63,8 +64,7 @@ def setting_name(config: SACConfig) -> str:
 def _changes(config: SACConfig, base: SACConfig, defaults: SACConfig) -> list[str]:
     """`name value` for each field that differs from `base`; see `MAX_VALUE_LENGTH`."""
     words = []
-    for name in (field.name for field in attrs.fields(SACConfig)):
-        value = getattr(config, name)
+    for name, value in attrs.asdict(config, recurse=False).items():
         if name not in NOT_A_SETTING and value != getattr(base, name):
             is_default = value == getattr(defaults, name)
             brief = is_default and len(str(value)) > MAX_VALUE_LENGTH
@@ -101,13 +101,7 @@ def shorten(name: str, width: int) -> str:
 
 @attrs.frozen
 class TrackedRun:
-    """One run, read from its directory.
-
-    Attributes:
-        path: the run directory.
-        config: its configuration.
-        metrics: its metrics, see `run_directory.read_metrics`.
-    """
+    """One run, read from its directory; for `metrics` see `run_directory.read_metrics`."""
 
     path: Path
     config: SACConfig
@@ -132,13 +126,8 @@ class TrackedRun:
         return None if rows.empty else rows.loc[rows.eval_returns.map(len).idxmax()]
 
 
-def find_runs(
-    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-) -> tuple[list[TrackedRun], list[str]]:
-    """Reads every run in some folders and their subfolders.
-
-    Args:
-        folders: one or several; each is a run directory or contains some.
+def find_runs(folders: Folder | Iterable[Folder]) -> tuple[list[TrackedRun], list[str]]:
+    """Reads every run in one or several folders; each is a run directory or contains some.
 
     Returns:
         The runs, sorted by path; and one line for each run that is damaged.
@@ -216,18 +205,9 @@ def scores(runs: Sequence[TrackedRun], budget: int) -> pd.DataFrame:
     for run in runs:
         row = run.evaluation_at(budget)
         if row is not None:
-            rows.append(
-                {
-                    "setting": run.setting,
-                    "seed": run.config.seed,
-                    "return": row.eval_return,
-                    "length": _mean(row.eval_lengths),
-                    "distance": _mean(row.eval_distances),
-                    "episodes": len(row.eval_returns),
-                    "minutes": row.wall_seconds / 60,
-                    "path": run.path,
-                }
-            )
+            means = (row.eval_return, _mean(row.eval_lengths), _mean(row.eval_distances))
+            count, minutes = len(row.eval_returns), row.wall_seconds / 60
+            rows.append((run.setting, run.config.seed, *means, count, minutes, run.path))
     columns = ["setting", "seed", "return", "length", "distance", "episodes", "minutes", "path"]
     return pd.DataFrame(rows, columns=columns).sort_values(["setting", "seed"], ignore_index=True)
 
@@ -237,45 +217,32 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def rank(table: pd.DataFrame) -> pd.DataFrame:
-    """Ranks the settings by the interquartile mean (IQM) of their seeds' returns, best first.
-
-    Args:
-        table: see `scores`.
+    """Ranks the settings in `scores` by the interquartile mean (IQM) of their seeds' returns.
 
     Returns:
-        One row per setting, indexed by its name, with the columns seeds (their number), iqm, low
-        and high (95 % bootstrap interval of the IQM, NaN for fewer than five seeds), worst, best,
-        beats_next (probability of improvement over the next setting; NaN for the last).
+        One row per setting, the best first, indexed by its name, with the columns seeds (their
+        number), iqm, low and high (95 % bootstrap interval of the IQM, NaN for fewer than five
+        seeds), worst, best, beats_next (probability of improvement over the next setting; NaN for
+        the last).
     """
     groups = {str(name): group["return"].to_numpy() for name, group in table.groupby("setting")}
-    order = sorted(groups, key=lambda name: -statistics.interquartile_mean(groups[name]))
+    iqm = {name: statistics.interquartile_mean(values) for name, values in groups.items()}
+    order = sorted(groups, key=lambda name: -iqm[name])
     rows = []
     for name, following in itertools.zip_longest(order, order[1:]):
-        values = groups[name]
-        low, high = statistics.bootstrap_interval(values) or (np.nan, np.nan)
-        rows.append(
-            {
-                "seeds": len(values),
-                "iqm": statistics.interquartile_mean(values),
-                "low": low,
-                "high": high,
-                "worst": values.min(),
-                "best": values.max(),
-                "beats_next": statistics.probability_of_improvement(values, groups[following])
-                if following
-                else np.nan,
-            }
-        )
-    return pd.DataFrame(rows, index=pd.Index(order, name="setting"))
+        values, beats = groups[name], np.nan
+        if following:
+            beats = statistics.probability_of_improvement(values, groups[following])
+        interval = statistics.bootstrap_interval(values) or (np.nan, np.nan)
+        rows.append((len(values), iqm[name], *interval, values.min(), values.max(), beats))
+    columns = ["seeds", "iqm", "low", "high", "worst", "best", "beats_next"]
+    return pd.DataFrame(rows, index=pd.Index(order, name="setting"), columns=columns)
 
 
 def seeds_needed_per_pair(table: pd.DataFrame) -> pd.DataFrame:
     """How many seeds each pair of settings needs for a detectable difference in return.
 
-    Settings with one seed have no standard deviation and are left out.
-
-    Args:
-        table: see `scores`.
+    Settings with one seed have no standard deviation and are left out. For `table` see `scores`.
 
     Returns:
         One row per pair, with the columns better, worse (names), difference (of the means), std
@@ -288,16 +255,9 @@ def seeds_needed_per_pair(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (better, a), (worse, b) in itertools.combinations(groups.iterrows(), 2):
         difference, stds = a["mean"] - b["mean"], (a["std"], b["std"])
-        rows.append(
-            {
-                "better": better,
-                "worse": worse,
-                "difference": difference,
-                "std": float(np.hypot(*stds) / np.sqrt(2)),
-                "p": statistics.welch(values[better], values[worse]),
-                "seeds": statistics.seeds_needed(difference, stds),
-            }
-        )
+        std, p = np.hypot(*stds) / np.sqrt(2), statistics.welch(values[better], values[worse])
+        seeds = statistics.seeds_needed(difference, stds)
+        rows.append((better, worse, difference, std, p, seeds))
     columns = ["better", "worse", "difference", "std", "p", "seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seeds": "Int64"})
 
@@ -320,10 +280,7 @@ def curve(runs: Sequence[TrackedRun], budget: int) -> pd.DataFrame:
 def steps_to_reach(run: TrackedRun, level: float, budget: int | None = None) -> int | None:
     """Env steps until an evaluation first has a mean return of at least `level`, or None.
 
-    Args:
-        run: the run.
-        level: a return.
-        budget: gradient steps; later evaluations are ignored. None uses all of them.
+    Evaluations after `budget` gradient steps are ignored; None uses all of them.
     """
     rows = run.evaluations
     within = rows.gradient_step <= (rows.gradient_step.max() if budget is None else budget)

@@ -3,13 +3,13 @@
 import textwrap
 from collections.abc import Sequence
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from labkit.analysis import compare, statistics
+from labkit.analysis.compare import TrackedRun
 from labkit.plotting import run_plots, style
 
 # Grey is for published results, and for settings beyond the sixth.
@@ -23,31 +23,19 @@ PUBLISHED_SCORES = (
 
 
 def curves(
-    runs: Sequence[compare.TrackedRun],
-    budget: int,
-    *,
-    published: bool = False,
-    title: str | None = None,
+    runs: Sequence[TrackedRun], budget: int, *, published: bool = False, title: str | None = None
 ) -> Figure:
     """Draws returns over env steps: the interquartile mean of each setting, and each seed faintly.
 
-    Args:
-        runs: those that were not evaluated after `budget` gradient steps are left out.
-        budget: gradient steps.
-        published: also draw published results for the Minitaur.
-        title: of the figure.
-
-    Returns:
-        The figure. With five seeds or more, the 95 % bootstrap interval is shaded. The six
-        settings with the best final scores have a colour, further ones are grey.
+    With five seeds or more, the 95 % bootstrap interval is shaded. The six settings with the best
+    final scores have a colour, further ones are grey. Runs that were not evaluated after `budget`
+    gradient steps are left out. With `published`, published results for the Minitaur are drawn too.
 
     Raises:
         ValueError: no run reached the budget.
     """
     settings = _by_setting(runs, budget)
-    with mpl.rc_context(style.STYLE):
-        figure = style.NotebookFigure(figsize=(8, 4.6), layout="constrained")
-        axes = figure.subplots()
+    with style.subplots(8, 4.6) as (figure, axes):
         axes.axhline(0, color=style.GREY, linewidth=1)
         if published:
             _published(axes)
@@ -65,11 +53,7 @@ def curves(
 
 
 def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
-    """Draws each seed's final return as a dot, one row per setting, the best at the top.
-
-    Args:
-        table: see `compare.scores`.
-        title: of the figure.
+    """Draws each seed's final return (see `compare.scores`) as a dot, the best setting at the top.
 
     Raises:
         ValueError: the table is empty.
@@ -77,26 +61,16 @@ def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
     if table.empty:
         raise ValueError("no run reached this budget: nothing to rank")
     order = compare.rank(table)
-    with mpl.rc_context(style.STYLE):
-        names = [
-            textwrap.fill(name, MAX_LABEL_LENGTH // 2)
-            for name in compare.distinct_labels(list(order.index), MAX_LABEL_LENGTH)
-        ]
-        most = max(len(name.splitlines()) for name in names)
-        height = 1.2 + (0.25 + 0.17 * most) * len(names)
-        figure = style.NotebookFigure(figsize=(8, height), layout="constrained")
-        axes = figure.subplots()
+    labels = compare.distinct_labels(list(order.index), MAX_LABEL_LENGTH)
+    names = [textwrap.fill(label, MAX_LABEL_LENGTH // 2) for label in labels]
+    most = max(len(name.splitlines()) for name in names)
+    with style.subplots(8, 1.2 + (0.25 + 0.17 * most) * len(names)) as (figure, axes):
         axes.axvline(0, color=style.GREY, linewidth=1)
         for row, (name, score) in enumerate(order.iterrows()):
             values = table["return"][table.setting == name]
-            axes.plot(
-                [score.low, score.high],
-                [row, row],
-                color=style.BLUE,
-                alpha=0.35,
-                linewidth=7,
-                solid_capstyle="butt",  # the bar ends exactly at the interval's ends
-            )
+            # Butt caps: the bar ends exactly at the interval's ends.
+            look = {"color": style.BLUE, "alpha": 0.35, "linewidth": 7, "solid_capstyle": "butt"}
+            axes.plot([score.low, score.high], [row, row], **look)
             axes.plot(values, [row] * len(values), "o", color=style.BLUE, alpha=0.7, mew=0)
             axes.plot(score.iqm, row, "|", color="black", markersize=16, mew=2)
         axes.set_yticks(range(len(order)), names)
@@ -111,15 +85,11 @@ def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
 def power_over_seeds(std: float, differences: Sequence[float], max_seeds: int = 20) -> Figure:
     """Draws the power of a study of two settings over the number of seeds of each.
 
-    Args:
-        std: standard deviation of the final return over seeds, the same for both settings.
-        differences: of the true means, one line each.
-        max_seeds: the right end of the x axis.
+    `std` is the standard deviation of the final return over seeds, the same for both settings.
+    Each of the `differences` of the true means has a line, up to `max_seeds`.
     """
     counts = np.arange(2, max_seeds + 1)
-    with mpl.rc_context(style.STYLE):
-        figure = style.NotebookFigure(figsize=(8, 3.6), layout="constrained")
-        axes = figure.subplots()
+    with style.subplots(8, 3.6) as (figure, axes):
         axes.axhline(0.8, color=style.GREY, linewidth=1, linestyle="--", label="power 0.8")
         for color, difference in zip(COLORS, differences, strict=False):
             powers = [statistics.power(difference, (std, std), n, 0.05) for n in counts]
@@ -131,9 +101,7 @@ def power_over_seeds(std: float, differences: Sequence[float], max_seeds: int = 
     return figure
 
 
-def _by_setting(
-    runs: Sequence[compare.TrackedRun], budget: int
-) -> dict[str, list[compare.TrackedRun]]:
+def _by_setting(runs: Sequence[TrackedRun], budget: int) -> dict[str, list[TrackedRun]]:
     """The runs with an evaluation at the budget, by setting, the best setting first."""
     table = compare.scores(runs, budget)
     if table.empty:

@@ -10,16 +10,14 @@ from scipy import stats
 
 MIN_SEEDS_FOR_INTERVAL = 5  # with fewer, show the values themselves
 RESAMPLES = 10_000
+Interval = tuple[float, float]  # low and high end
 
 
 def interquartile_mean(values: Sequence[float]) -> float:
     """Mean without the lowest and the highest quarter of the values (IQM).
 
-    The size of a quarter is rounded down: of five values the lowest and the highest are left out,
-    of fewer than four none is.
-
-    Args:
-        values: `[n]` floats, one per seed.
+    The values are `[n]` floats, one per seed. The size of a quarter is rounded down: of five values
+    the lowest and the highest are left out, of fewer than four none is.
 
     Source: Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical
     Precipice" (2021), section 4.3.
@@ -27,9 +25,7 @@ def interquartile_mean(values: Sequence[float]) -> float:
     return float(stats.trim_mean(np.asarray(values, float), 0.25))
 
 
-def bootstrap_interval(
-    values: Sequence[float], confidence: float = 0.95
-) -> tuple[float, float] | None:
+def bootstrap_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
     """Percentile bootstrap interval of the interquartile mean over seeds.
 
     Args:
@@ -37,8 +33,7 @@ def bootstrap_interval(
         confidence: share of the resamples whose interquartile mean is inside.
 
     Returns:
-        The low and the high end, deterministic; None for fewer than `MIN_SEEDS_FOR_INTERVAL`
-        seeds.
+        The low and the high end, deterministic; None below `MIN_SEEDS_FOR_INTERVAL` seeds.
 
     Source: the same paper, section 4.1.
     """
@@ -59,9 +54,7 @@ def bootstrap_interval(
 def probability_of_improvement(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Share of pairs of seeds in which `ours` is higher than `theirs`, 0 to 1; a tie counts half.
 
-    Args:
-        ours: `[n]` floats, one per seed.
-        theirs: `[m]` floats.
+    `ours` are `[n]` floats, one per seed, and `theirs` `[m]` floats.
 
     Source: the same paper, section 4.3. Multiplied by n·m it is the Mann-Whitney U statistic.
     """
@@ -70,13 +63,9 @@ def probability_of_improvement(ours: Sequence[float], theirs: Sequence[float]) -
 
 
 def welch(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The p-value of Welch's two-sided t-test.
+    """The p-value of Welch's two-sided t-test between `[n]` and `[m]` floats, at least two each.
 
     It is the probability of a difference at least as large between settings with equal means.
-
-    Args:
-        ours: `[n]` floats, one per seed, at least two.
-        theirs: `[m]` floats, at least two.
     """
     if not np.std(ours) and not np.std(theirs):
         return float(np.mean(ours) == np.mean(theirs))
@@ -91,9 +80,6 @@ def power(difference: float, stds: tuple[float, float], seeds: int, significance
         stds: standard deviation over seeds of each setting; not both 0.
         seeds: of each setting, at least 2.
         significance: level of the test, such as 0.05.
-
-    Returns:
-        A probability, 0 to 1.
     """
     a, b = (std**2 / seeds for std in stds)
     freedom = (a + b) ** 2 / ((a**2 + b**2) / (seeds - 1))
@@ -110,17 +96,10 @@ def seeds_needed(
     significance: float = 0.05,
     max_seeds: int = 1000,
 ) -> int | None:
-    """The smallest number of seeds of each setting that gives the test this power.
+    """The smallest number of seeds of each setting, at least 2, that gives the test this power.
 
-    Args:
-        difference: true difference of the means.
-        stds: standard deviation over seeds of each setting.
-        target_power: such as 0.8: the difference is detected in four of five studies.
-        significance: level of Welch's two-sided t-test.
-        max_seeds: where the search ends.
-
-    Returns:
-        At least 2; None if `max_seeds` seeds do not suffice.
+    `stds` are the standard deviations over seeds of each setting. With the target 0.8, four of five
+    studies detect the true difference. The result is None if `max_seeds` seeds do not suffice.
     """
     if not any(stds):
         return 2 if difference else None

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
 Size = tuple[int, int]  # (width, height) in pixels
-SKY = np.array(
-    [226, 236, 247], np.float32
-)  # RGB, also of the haze that hides moiré patterns at the horizon
+Point = tuple[float, float, float]  # metres, world axes
+# RGB of the sky, and of the haze that hides moiré patterns at the horizon.
+SKY = np.array([226, 236, 247], np.float32)
 LIGHT = np.array([1, -2, 4]) / np.sqrt(21)  # unit vector towards the sun, world axes
 LIGHTING = {  # PyBullet remembers the last values, so each call passes all of them
     "lightDirection": LIGHT.tolist(),
@@ -32,15 +32,10 @@ LIGHTING = {  # PyBullet remembers the last values, so each call passes all of t
 
 
 def frame(env: "PyEnvironment", width: int = 480, height: int = 360) -> np.ndarray:
-    """Draws the environment's current state.
-
-    Args:
-        env: a TF-Agents environment around a Gym environment; it must have been reset.
-        width: pixels.
-        height: pixels.
+    """Draws the current state of a TF-Agents environment around a Gym environment.
 
     Returns:
-        uint8 `[height, width, 3]`, RGB.
+        uint8 `[height, width, 3]` (pixels), RGB.
 
     Raises:
         ValueError: the environment was not reset, or cannot render.
@@ -73,9 +68,7 @@ def _fit(picture: np.ndarray, width: int, height: int) -> np.ndarray:
     return np.pad(small, around, mode="edge")
 
 
-def _robot_frame(
-    client: "BulletClient", target: tuple[float, float, float], distance: float, size: Size
-) -> np.ndarray:
+def _robot_frame(client: "BulletClient", target: Point, distance: float, size: Size) -> np.ndarray:
     """A PyBullet scene, seen from the robot's right and above; uint8 `[height, width, 3]`.
 
     Distances are in metres. The software renderer's shadows are wrong (they stay near the origin)
@@ -85,13 +78,12 @@ def _robot_frame(
     view = client.computeViewMatrixFromYawPitchRoll(target, distance, 25, -18, 0, 2)
     projection = client.computeProjectionMatrixFOV(38, size[0] / size[1], near, far)
     rgb, depth, bodies = _render(client, view, projection, size)
-    picture = rgb.astype(np.float32)
-    x, y, _ = target
+    picture, (x, y, _) = rgb.astype(np.float32), target
     # The ground is the body that a vertical ray far from the robot hits; -1 means none.
     ground = client.rayTest([x, y + 40, 1], [x, y + 40, -1])[0][0]
     if ground >= 0:
         to_pixel = _ground_to_pixel(view, projection, size)
-        shadow = _shadow(client, x, y, distance, ground, to_pixel, size)
+        shadow = _shadow(client, target, distance, ground, to_pixel, size)
         picture *= 1 - 0.45 * (shadow * (bodies == ground))[..., None]
     metres = far * near / (far - (far - near) * depth)
     haze = np.clip((metres / distance - 2) / 8, 0, 1)[..., None]
@@ -121,8 +113,7 @@ def _ground_to_pixel(view: Sequence[float], projection: Sequence[float], size: S
 
 def _shadow(
     client: "BulletClient",
-    x: float,
-    y: float,
+    target: Point,
     distance: float,
     ground: int,
     to_pixel: np.ndarray,
@@ -130,6 +121,7 @@ def _shadow(
 ) -> np.ndarray:
     """The robot's silhouette, projected from the sun to the ground; float32 `[h, w]`, 0 to 1."""
     n = 128  # pixels of the silhouette's sides; drawing takes 10 ms
+    x, y, _ = target
     eye = np.array([x, y, 0]) + 5 * distance * LIGHT
     view = client.computeViewMatrix(eye.tolist(), [x, y, 0], [0, 0, 1])
     projection = client.computeProjectionMatrixFOV(11, 1, distance, 10 * distance)
@@ -138,7 +130,5 @@ def _shadow(
     silhouette = Image.fromarray(dark).filter(ImageFilter.GaussianBlur(0.8))
     pixel_to_sun = _ground_to_pixel(view, projection, (n, n)) @ np.linalg.inv(to_pixel)
     numbers = (pixel_to_sun / pixel_to_sun[2, 2]).ravel()[:8].tolist()
-    shadow = silhouette.transform(
-        size, Image.Transform.PERSPECTIVE, numbers, Image.Resampling.BILINEAR
-    )
-    return np.asarray(shadow, np.float32) / 255
+    perspective, bilinear = Image.Transform.PERSPECTIVE, Image.Resampling.BILINEAR
+    return np.asarray(silhouette.transform(size, perspective, numbers, bilinear), np.float32) / 255

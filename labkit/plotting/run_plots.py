@@ -15,32 +15,16 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.plotting.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    STYLE,
-    NotebookFigure,
-    label_axes,
-)
+from labkit.plotting import style
+from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, label_axes
 
 # Evaluation returns of the TF-Agents tutorial "SAC minitaur with the Actor-Learner API", as printed
 # in its published output (run of 2023-12-22): (gradient steps, mean return of 20 episodes with
 # *sampled* actions). Its replay buffer held 10 000 transitions; its rewards were not scaled.
 PUBLISHED_CURVE = (
-    (0, -0.796275),
-    (10_000, -0.739843),
-    (20_000, -1.259167),
-    (30_000, -0.818176),
-    (40_000, -1.347950),
-    (50_000, -1.182192),
-    (60_000, -1.674075),
-    (70_000, -1.215892),
-    (80_000, -1.224958),
-    (90_000, -0.896713),
-    (100_000, -0.280301),
+    *((0, -0.796275), (10_000, -0.739843), (20_000, -1.259167), (30_000, -0.818176)),
+    *((40_000, -1.347950), (50_000, -1.182192), (60_000, -1.674075), (70_000, -1.215892)),
+    *((80_000, -1.224958), (90_000, -0.896713), (100_000, -0.280301)),
 )
 PUBLISHED_INITIAL_STEPS = 10_000  # env steps of warm-up, before the first gradient step
 PUBLISHED_LABEL = "TF-Agents tutorial, sampled actions, replay 10 000"
@@ -78,23 +62,17 @@ def learning_curve(
 ) -> Figure:
     """Draws evaluation returns over env steps: the mean as a line, each episode as a faint dot.
 
-    Args:
-        metrics: a run's metrics. Columns used: `env_step`, `eval_return` (NaN in rows without an
-            evaluation) and `eval_returns` (a tuple of floats, one per episode).
-        title: of the figure.
-        published: also draw `PUBLISHED_CURVE`, which is for the Minitaur.
-
-    Returns:
-        The figure; its lines are, in order, the zero line, the published curve, episodes, mean.
+    Columns used of a run's metrics: `env_step`, `eval_return` (NaN in rows without an evaluation)
+    and `eval_returns` (a tuple of floats, one per episode). With `published`, it also draws
+    `PUBLISHED_CURVE`, which is for the Minitaur. The order of the lines in the figure is: zero
+    line, published curve, episodes, mean.
 
     Raises:
         ValueError: a column is missing.
         NothingToDraw: there is no evaluation.
     """
     evaluated = _evaluations(metrics, "env_step", "eval_return", "eval_returns")
-    with mpl.rc_context(STYLE):
-        figure = NotebookFigure(figsize=(8, 4.4), layout="constrained")
-        axes = figure.subplots()
+    with style.subplots(8, 4.4) as (figure, axes):
         axes.axhline(0, color=GREY, linewidth=1)
         if published:
             published_curve(axes)
@@ -106,14 +84,10 @@ def learning_curve(
 
 
 def losses(metrics: pd.DataFrame) -> Figure:
-    """Draws critic loss, actor loss, α loss and α over gradient steps, one panel each.
+    """Draws critic loss, actor loss, α loss and α over gradient steps, one panel and line each.
 
-    Args:
-        metrics: a run's metrics. Columns used: `gradient_step` and those in `LOGGED`, NaN in rows
-            without a logged value.
-
-    Returns:
-        The figure with four axes in that order, one line each.
+    Columns used of a run's metrics: `gradient_step` and those in `LOGGED`, NaN in rows without a
+    logged value.
 
     Raises:
         ValueError: a column is missing.
@@ -122,10 +96,8 @@ def losses(metrics: pd.DataFrame) -> Figure:
     _require(metrics, "gradient_step", *LOGGED)
     if not len(metrics) or metrics[list(LOGGED)].isna().all(axis=None):
         raise NothingToDraw("these metrics hold no losses: no gradient step was logged yet")
-    with mpl.rc_context(STYLE):
-        figure = NotebookFigure(figsize=(9, 5.2), layout="constrained")
-        panels = figure.subplots(2, 2, sharex=True).flat
-        for axes, (name, (label, _)) in zip(panels, LOGGED.items(), strict=True):
+    with style.subplots(9, 5.2, 2, 2, sharex=True) as (figure, panels):
+        for axes, (name, (label, _)) in zip(panels.flat, LOGGED.items(), strict=True):
             values = _draw_logged(axes, metrics, name)
             # On a linear axis, a range of more than a factor of 30 shows only its largest values.
             wide = name == "alpha" or values.max() > 30 * values.min()
@@ -136,37 +108,31 @@ def losses(metrics: pd.DataFrame) -> Figure:
 
 
 def distance_and_length(metrics: pd.DataFrame) -> Figure:
-    """Draws forward distance and length of the evaluation episodes over env steps.
+    """Draws forward distance and length of the evaluation episodes over env steps, a panel each.
 
-    Args:
-        metrics: a run's metrics. Columns used: `env_step`, `eval_return`, `eval_distances`
-            (metres) and `eval_lengths` (env steps), the last two with one float per episode.
-
-    Returns:
-        The figure with one panel each. Without distances (NaN: the robot has no position) it
-        has only the panel of the lengths.
+    Columns used of a run's metrics: `env_step`, `eval_return`, `eval_distances` (metres) and
+    `eval_lengths` (env steps), the last two with one float per episode. Without distances (NaN:
+    the robot has no position) the figure has only the panel of the lengths.
 
     Raises:
         ValueError: a column is missing, or holds no number.
         NothingToDraw: there is no evaluation.
     """
     evaluated = _evaluations(metrics, "env_step", "eval_return", "eval_distances", "eval_lengths")
-    panels = [
-        ("eval_distances", "forward distance (m)"),
-        ("eval_lengths", "episode length (env steps)"),
-    ]
-    panels = [panel for panel in panels if _per_episode(evaluated, "env_step", panel[0])[1].size]
-    if not panels:
+    labels = {
+        "eval_distances": "forward distance (m)",
+        "eval_lengths": "episode length (env steps)",
+    }
+    drawn = [name for name in labels if _per_episode(evaluated, "env_step", name)[1].size]
+    if not drawn:
         raise ValueError("these evaluations hold neither distances nor lengths of episodes")
-    with mpl.rc_context(STYLE):
-        figure = NotebookFigure(figsize=(4.6 * len(panels), 3.4), layout="constrained")
-        for axes, (name, label) in zip(
-            figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True
-        ):
+    count = len(drawn)
+    with style.subplots(4.6 * count, 3.4, 1, count, squeeze=False) as (figure, panels):
+        for axes, name in zip(panels.flat, drawn, strict=True):
             means = [float(np.mean(_finite(episodes) or np.nan)) for episodes in evaluated[name]]
             _draw_episodes(axes, evaluated, "env_step", name)
             _draw_mean(axes, evaluated["env_step"], means)
-            label_axes(axes, "env steps", label)
+            label_axes(axes, "env steps", labels[name])
             axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
@@ -175,20 +141,15 @@ def distance_and_length(metrics: pd.DataFrame) -> Figure:
 def training_figure(metrics: pd.DataFrame) -> Figure:
     """Draws a run while it trains: returns; critic loss, actor loss, α and iterations per second.
 
-    Args:
-        metrics: a run's metrics, at least one row. A panel without logged values stays empty.
-
-    Returns:
-        The figure with five axes in that order; x is the number of gradient steps.
+    Its five axes are in that order, over gradient steps. The metrics need at least one row; a
+    panel without logged values stays empty.
     """
-    with mpl.rc_context({**STYLE, "font.size": 9, "lines.linewidth": 1.5}):
+    with mpl.rc_context({**style.STYLE, "font.size": 9, "lines.linewidth": 1.5}):
         # Fixed margins: a constrained layout would take as long as the rest of the drawing.
-        figure = NotebookFigure(figsize=(10, 4.2))
+        figure = style.NotebookFigure(figsize=(10, 4.2))
         figure.subplots_adjust(0.065, 0.115, 0.965, 0.93, wspace=0.32, hspace=0.5)
-        returns, critic, actor, alpha, speed = figure.subplot_mosaic(
-            [["returns", "critic", "actor"], ["returns", "alpha", "speed"]],
-            width_ratios=(1.5, 1, 1),
-        ).values()
+        panels = figure.subplot_mosaic("rca;rαs", width_ratios=(1.5, 1, 1))
+        returns, critic, actor, alpha, speed = panels.values()
         collected = metrics[["gradient_step", "collect_return"]].dropna().astype(float)
         returns.plot(*collected.to_numpy().T, color=GREY, label="collected, with noise")
         evaluated = metrics[metrics["eval_return"].notna()]
@@ -198,14 +159,13 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
         label_axes(returns, "gradient steps", RETURN)
         # The legend is above the axes, because the curves may be anywhere inside.
         returns.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=2, frameon=False)
-        panels = {"critic_loss": critic, "actor_loss": actor, "alpha": alpha}
-        for name, axes in panels.items():
+        for name, axes in {"critic_loss": critic, "actor_loss": actor, "alpha": alpha}.items():
             _draw_logged(axes, metrics, name)
             label_axes(axes, "gradient steps", "", LOGGED[name][0])
         _draw_line(speed, *iterations_per_second(metrics), GREEN)
         label_axes(speed, "gradient steps", "", "iterations/s")
         speed.set_ylim(bottom=0)
-        for axes in (*panels.values(), speed):
+        for axes in (critic, actor, alpha, speed):
             axes.locator_params(axis="x", nbins=3)
     return figure
 
@@ -213,8 +173,7 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
 def iterations_per_second(metrics: pd.DataFrame) -> tuple[list[float], list[float]]:
     """Gradient steps per second between consecutive rows, the time of evaluations excluded.
 
-    Args:
-        metrics: a run's metrics. Columns used: `gradient_step` and `wall_seconds`.
+    Columns used of a run's metrics: `gradient_step` and `wall_seconds`.
 
     Returns:
         The gradient step at the end of each interval, and the rate in it; both `[intervals]`.
@@ -294,10 +253,6 @@ def _finite(episodes: Sequence[float] | float) -> list[float]:
 
 def _per_episode(evaluated: pd.DataFrame, x: str, name: str) -> tuple[np.ndarray, np.ndarray]:
     """The values of the columns `x` and `name` for each episode, both float64 `[episodes]`."""
-    pairs = [
-        (step, value)
-        for step, episodes in zip(evaluated[x], evaluated[name], strict=True)
-        for value in _finite(episodes)
-    ]
-    steps, values = np.array(pairs, float).reshape(-1, 2).T
+    pairs = evaluated[[x, name]].explode(name).astype(float).to_numpy()
+    steps, values = pairs[np.isfinite(pairs[:, 1])].T
     return steps, values

@@ -1,8 +1,11 @@
 """Colours, style and labels of every figure, and a figure that displays and describes itself."""
 
+import contextlib
 import io
+from collections.abc import Iterator
 from typing import Any
 
+import matplotlib as mpl
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,9 +14,9 @@ from matplotlib.figure import Figure
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#767676"
 
 STYLE: dict[Any, Any] = {
-    "figure.facecolor": "white",  # a transparent figure is unreadable on a dark page
-    "axes.facecolor": "white",
-    "savefig.facecolor": "white",
+    # A transparent figure is unreadable on a dark page.
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "white"),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), "black"),
     "figure.dpi": 120,
     "font.size": 10,
     "axes.titlesize": 11,
@@ -27,10 +30,6 @@ STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.8,
     "legend.frameon": False,
     "legend.columnspacing": 1.4,
-    "text.color": "black",
-    "axes.labelcolor": "black",
-    "xtick.color": "black",
-    "ytick.color": "black",
 }
 
 
@@ -39,6 +38,16 @@ class NotebookFigure(Figure):
 
     def _repr_png_(self) -> tuple[bytes, dict[str, str]]:
         return png_of(self), {"alt": describe(self)}
+
+
+@contextlib.contextmanager
+def subplots(
+    width: float, height: float, rows: int = 1, columns: int = 1, grid: bool = True, **options: Any
+) -> Iterator[tuple[NotebookFigure, Any]]:
+    """A figure (size in inches) and its axes, like `pyplot.subplots`; inside, `STYLE` applies."""
+    with mpl.rc_context({**STYLE, "axes.grid": grid}):
+        figure = NotebookFigure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots(rows, columns, **options)
 
 
 def png_of(figure: Figure) -> bytes:
@@ -55,31 +64,22 @@ def describe(figure: Figure) -> str:
     """
     sentences = []
     for axes in figure.axes:
-        title, x, y = (
-            axes.get_title(loc="left") or axes.get_title(),
-            axes.get_xlabel(),
-            axes.get_ylabel(),
-        )
+        title = axes.get_title(loc="left") or axes.get_title()
+        x, y = axes.get_xlabel(), axes.get_ylabel()
         labels = dict.fromkeys(str(text) for text in axes.get_legend_handles_labels()[1])
         if title and x and not y:  # the title names the quantity, or the bars are horizontal
             title, x = f"{title}, along {x}", ""
         shown = f"{y} over {x}" if x and y else x or y
         parts = (shown and f"shows {shown}", labels and f"drawn: {', '.join(labels)}")
         sentences += [title, "; ".join(part for part in parts if part)]
-    kept = dict.fromkeys(_capitalized(text) for text in sentences if text)
-    return " ".join(f"{text}." for text in ("Figure", *kept))
-
-
-def _capitalized(text: str) -> str:
-    """The text with a capital letter first; a Greek letter is a symbol and is not changed."""
-    return text[0].upper() + text[1:] if text[0].isascii() else text
+    # A Greek letter is a symbol: it does not become a capital letter.
+    kept = [t[0].upper() + t[1:] if t[0].isascii() else t for t in sentences if t]
+    return " ".join(f"{text}." for text in ("Figure", *dict.fromkeys(kept)))
 
 
 def label_axes(axes: Axes, x: str, y: str, title: str | None = None) -> None:
     """Sets labels and title, and puts ticks of the x axis at whole steps."""
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.set_title(title or "")
+    axes.set(xlabel=x, ylabel=y, title=title or "")
     left, right = axes.get_xlim()
     if right - left < 2:  # a single step: fractions of a step do not exist
         axes.set_xlim((left + right) / 2 - 1, (left + right) / 2 + 1)

@@ -31,6 +31,7 @@ MAX_BYTES = 1_500_000  # a notebook embeds several videos and should stay below 
 CRF = (27, 32, 37, 42, 47)  # x264 quality; a later value is used when the file is too large
 KEPT_FRAMES = 40  # of a recording, for its film strip: 21 MB at 480 × 360
 HTML_WIDTH = 480  # pixels: the largest width of a video in a notebook
+Moment = tuple[int, float, bool]  # steps so far, last reward, episode over?
 
 
 class VideoTooLarge(RuntimeError):
@@ -41,22 +42,16 @@ class VideoTooLarge(RuntimeError):
 class Recording:
     """One recorded episode.
 
-    Attributes:
-        path: the MP4 file.
-        frames: at most 41 pictures, uint8 `[height, width, 3]`, almost evenly spaced from the
-            first to the last state.
-        captions: the text of each of `frames`: its time and the result of `caption`.
-        steps: number of environment steps.
-        return_: undiscounted sum of rewards.
-        seconds: simulated time; the video lasts as long, to within one frame.
+    `frames` are at most 41 pictures, uint8 `[height, width, 3]`, almost evenly spaced from the
+    first to the last state.
     """
 
-    path: Path
+    path: Path  # the MP4 file
     frames: tuple[np.ndarray, ...] = attrs.field(repr=False)
-    captions: tuple[str, ...] = attrs.field(repr=False)
-    steps: int
-    return_: float
-    seconds: float
+    captions: tuple[str, ...] = attrs.field(repr=False)  # of each frame: its time, and `caption()`
+    steps: int  # number of environment steps
+    return_: float  # undiscounted sum of rewards
+    seconds: float  # simulated time; the video lasts as long, to within one frame
 
 
 # --- recording
@@ -81,8 +76,7 @@ def record_episode(
     Args:
         env: a TF-Agents environment around a Gym environment.
         policy: maps an observation `[obs]` to an action `[act]`.
-        path: the MP4 file. Its folder is created. An existing file is replaced once the new one
-            is complete.
+        path: the MP4 file. Its folder is created; a complete recording replaces an older file.
         step_seconds: simulated seconds per environment step.
         seed: passed to `env.seed` before the reset; None does not seed the environment.
         fps: frames per second; reduced to one frame per environment step if it is higher.
@@ -122,9 +116,10 @@ def record_episode(
                 if due and not last:  # with the last state the video would be one frame too long
                     write(_stamp(picture, text))
                     sample.add(picture, text)
-        if imageio_ffmpeg.count_frames_and_secs(str(draft))[0] != sample.count:
+        count = sample.count
+        if imageio_ffmpeg.count_frames_and_secs(str(draft))[0] != count:
             raise RuntimeError(
-                f"ffmpeg did not write all {sample.count} frames of {path}: is the disk full?"
+                f"ffmpeg did not write all {count} frames of {path}: is the disk full?"
             )
         os.replace(_shrunk(draft, size, fps, max_bytes), path)
     frames, captions = zip(*sample.kept, (picture, text), strict=True)
@@ -148,10 +143,8 @@ class _FrameSample:
         self.count += 1
 
 
-def _play(
-    env: "PyEnvironment", policy: "Policy", max_steps: int
-) -> Iterator[tuple[int, float, bool]]:
-    """Yields (steps so far, last reward, episode over?) after the reset and after each step."""
+def _play(env: "PyEnvironment", policy: "Policy", max_steps: int) -> Iterator[Moment]:
+    """Yields a moment after the reset and after each step."""
     first = env.reset()
     yield 0, 0.0, False
     for step, (transition, over) in enumerate(play(env, policy, first), start=1):
@@ -221,9 +214,7 @@ def _stamp(picture: np.ndarray, text: str) -> np.ndarray:
 def show(recording: Recording, title: str | None = None) -> None:
     """Displays the video and, as a second output, its film strip: GitHub shows only the strip.
 
-    Args:
-        recording: a result of `record_episode`.
-        title: of both; by default the file's name.
+    The title is that of both; by default it is the file's name.
     """
     _display([recording], [title or recording.path.stem])
 
@@ -231,13 +222,7 @@ def show(recording: Recording, title: str | None = None) -> None:
 def side_by_side(
     before: Recording, after: Recording, titles: Sequence[str] = ("before", "after")
 ) -> None:
-    """Displays two videos next to each other, and below them a film strip of each.
-
-    Args:
-        before: the left one.
-        after: the right one.
-        titles: one for each.
-    """
+    """Displays two videos next to each other, and below them a film strip of each."""
     _display([before, after], titles)
 
 
@@ -281,11 +266,8 @@ def film_strip(
 ) -> bytes:
     """Draws evenly spaced frames side by side, from the first to the last.
 
-    Args:
-        frames: each uint8 `[height, width, 3]`, all of the same size.
-        columns: number of pictures; fewer if there are fewer frames.
-        captions: one for each frame, below it.
-        title: above the pictures.
+    The frames are uint8 `[height, width, 3]`, all of the same size; with fewer frames than columns
+    there are fewer pictures. Each caption is below its frame.
 
     Returns:
         A PNG file on white, 200 pixels per column.
@@ -293,17 +275,15 @@ def film_strip(
     Raises:
         ValueError: there are no frames or no columns, or not one caption per frame.
     """
-    if not len(frames) or columns < 1:
-        raise ValueError(
-            f"a film strip needs at least 1 frame and 1 column, got {len(frames)} frames and "
-            f"{columns} columns"
-        )
-    captions = [""] * len(frames) if captions is None else captions
-    if len(captions) != len(frames):
-        raise ValueError(
-            f"each frame needs one caption, got {len(captions)} captions for {len(frames)} frames"
-        )
-    chosen = np.unique(np.linspace(0, len(frames) - 1, columns).round().astype(int))
+    count = len(frames)
+    if not count or columns < 1:
+        got = f"{count} frames and {columns} columns"
+        raise ValueError(f"a film strip needs at least 1 frame and 1 column, got {got}")
+    captions = [""] * count if captions is None else captions
+    if len(captions) != count:
+        got = f"{len(captions)} captions for {count} frames"
+        raise ValueError(f"each frame needs one caption, got {got}")
+    chosen = np.unique(np.linspace(0, count - 1, columns).round().astype(int))
     width, gap, line = 200, 6, 22  # pixels
     height = round(width * frames[0].shape[0] / frames[0].shape[1])
     top, bottom = line if title else 0, line if any(captions) else 0

@@ -1,5 +1,6 @@
 """Speed and memory of TF-Agents' replay buffers: steps written and windows read per second."""
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -7,11 +8,9 @@ from typing import Any
 import attrs
 import numpy as np
 import tensorflow as tf
-from tf_agents.replay_buffers import (
-    py_uniform_replay_buffer,
-    replay_buffer,
-    tf_uniform_replay_buffer,
-)
+from tf_agents.replay_buffers import replay_buffer
+from tf_agents.replay_buffers.py_uniform_replay_buffer import PyUniformReplayBuffer
+from tf_agents.replay_buffers.tf_uniform_replay_buffer import TFUniformReplayBuffer
 from tf_agents.specs import tensor_spec
 from tf_agents.typing import types
 
@@ -27,19 +26,12 @@ FLUSH_EVERY = 200  # steps; without it the queue to Reverb's server grows
 
 @attrs.frozen
 class Measurement:
-    """The figures of one buffer; a sample is one window of two steps.
+    """The figures of one buffer; a sample is one window of two steps."""
 
-    Attributes:
-        inserts_per_second: steps written, one at a time.
-        samples_per_second: windows read, in batches of 64.
-        bytes_per_step: storage of one step; for Reverb the growth of this process.
-        startup_seconds: time to make the buffer and to read the first batch.
-    """
-
-    inserts_per_second: float
-    samples_per_second: float
-    bytes_per_step: float
-    startup_seconds: float
+    inserts_per_second: float  # steps written, one at a time
+    samples_per_second: float  # windows read, in batches of 64
+    bytes_per_step: float  # storage of one step; for Reverb the growth of this process
+    startup_seconds: float  # time to make the buffer and to read the first batch
 
 
 @attrs.frozen
@@ -55,13 +47,10 @@ class _Subject:
 def measure(
     kind: str, data_spec: types.NestedTensorSpec, seconds: float, capacity: int = 100_000
 ) -> Measurement:
-    """Writes for `seconds`, then reads for `seconds`.
+    """Writes to a buffer, one of `KINDS`, for `seconds`, then reads from it for `seconds`.
 
-    Args:
-        kind: one of `KINDS`.
-        data_spec: spec of one step, for example an agent's `collect_data_spec`.
-        seconds: duration of each of the two measurements.
-        capacity: steps; further steps overwrite the oldest.
+    The `data_spec` is that of one step, for example an agent's `collect_data_spec`. The capacity is
+    in steps; further steps overwrite the oldest.
     """
     step = random_step(data_spec)
     start = time.perf_counter()
@@ -86,12 +75,8 @@ def measure(
     if kind == "Reverb":
         with quiet():
             subject.buffer.local_server.stop()
-    return Measurement(
-        inserts_per_second=writes * subject.steps_per_write / write_seconds,
-        samples_per_second=reads * windows / read_seconds,
-        bytes_per_step=bytes_per_step,
-        startup_seconds=startup,
-    )
+    inserts_per_second = writes * subject.steps_per_write / write_seconds
+    return Measurement(inserts_per_second, reads * windows / read_seconds, bytes_per_step, startup)
 
 
 def random_step(data_spec: types.NestedTensorSpec) -> types.NestedArray:
@@ -122,13 +107,9 @@ def _make(
         return _make_reverb(data_spec, step, capacity)
     batch = batched(step)
     if kind == "PyUniform":
-        py_buffer = py_uniform_replay_buffer.PyUniformReplayBuffer(
-            tensor_spec.to_nest_array_spec(data_spec), capacity
-        )
+        py_buffer = PyUniformReplayBuffer(tensor_spec.to_nest_array_spec(data_spec), capacity)
         return _Subject(py_buffer, lambda: py_buffer.add_batch(batch))
-    buffer = tf_uniform_replay_buffer.TFUniformReplayBuffer(
-        data_spec, batch_size=1, max_length=capacity
-    )
+    buffer = TFUniformReplayBuffer(data_spec, batch_size=1, max_length=capacity)
     tensors = tf.nest.map_structure(tf.constant, batch)
     if kind == "TFUniform":
         return _Subject(buffer, lambda: buffer.add_batch(tensors))
@@ -139,9 +120,8 @@ def _make(
             with tf.control_dependencies([buffer.add_batch(tensors)]):
                 return i + 1
 
-        return tf.while_loop(
-            lambda i: i < GRAPH_STEPS, body, [tf.constant(0)], parallel_iterations=1
-        )
+        zero = [tf.constant(0)]
+        return tf.while_loop(lambda i: i < GRAPH_STEPS, body, zero, parallel_iterations=1)
 
     return _Subject(buffer, add_many, GRAPH_STEPS)
 
@@ -150,13 +130,11 @@ def _make_reverb(
     data_spec: types.NestedTensorSpec, step: types.NestedArray, capacity: int
 ) -> _Subject:
     buffer, observer = reverb_buffer(data_spec, capacity)
-    written = 0
+    counter = itertools.count(1)
 
     def write() -> None:
-        nonlocal written
         observer(step)
-        written += 1
-        if written % FLUSH_EVERY == 0:
+        if next(counter) % FLUSH_EVERY == 0:
             observer.flush()
 
     return _Subject(buffer, write, close=observer.close)
@@ -165,13 +143,10 @@ def _make_reverb(
 def _reader(kind: str, buffer: replay_buffer.ReplayBuffer) -> Callable[[], int]:
     """A function that reads and returns the number of windows it read."""
     batches = iter(buffer.as_dataset(sample_batch_size=BATCH, num_steps=2))
-    if kind != "TFUniform in a graph":
 
-        def read() -> int:
-            next(batches)
-            return BATCH
-
-        return read
+    def read() -> int:
+        next(batches)
+        return BATCH
 
     @tf.function
     def read_many() -> tf.Tensor:
@@ -181,7 +156,7 @@ def _reader(kind: str, buffer: replay_buffer.ReplayBuffer) -> Callable[[], int]:
             total += tf.shape(steps.reward)[0]
         return total
 
-    return lambda: int(read_many())
+    return (lambda: int(read_many())) if kind == "TFUniform in a graph" else read
 
 
 def _repeat(call: Callable[[], Any], seconds: float) -> tuple[int, float]:

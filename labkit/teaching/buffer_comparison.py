@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import tensorflow as tf
-from tf_agents.replay_buffers import replay_buffer, reverb_replay_buffer, reverb_utils
+from tf_agents.replay_buffers.replay_buffer import ReplayBuffer
+from tf_agents.replay_buffers.reverb_replay_buffer import ReverbReplayBuffer
+from tf_agents.replay_buffers.reverb_utils import ReverbAddTrajectoryObserver
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import trajectory
 from tf_agents.trajectories.time_step import StepType
@@ -50,12 +52,8 @@ def counted_spec() -> trajectory.Trajectory:
 def counted_steps(count: int, episode: int = 4, start: int = 0) -> list[trajectory.Trajectory]:
     """Steps as a driver passes them to an observer, in episodes of `episode` entries.
 
-    The last entry of an episode is its boundary: step type LAST, next step type FIRST.
-
-    Args:
-        count: number of steps.
-        episode: entries of an episode, its boundary included.
-        start: the first counter.
+    The last entry of an episode is its boundary: step type LAST, next step type FIRST. The first
+    counter is `start`.
     """
     step_types = [StepType.FIRST] + [StepType.MID] * (episode - 2) + [StepType.LAST]
     steps = []
@@ -75,31 +73,22 @@ def batched(*items: types.NestedArray) -> types.NestedArray:
 
 def reverb_buffer(
     data_spec: types.NestedTensorSpec, capacity: int
-) -> tuple[reverb_replay_buffer.ReverbReplayBuffer, reverb_utils.ReverbAddTrajectoryObserver]:
+) -> tuple[ReverbReplayBuffer, ReverbAddTrajectoryObserver]:
     """A `ReverbReplayBuffer` of two-step items with its own server, and the observer that writes.
 
-    The table draws uniformly and removes its oldest item when it is full.
-
-    Args:
-        data_spec: spec of one step.
-        capacity: items.
+    The `data_spec` is that of one step, the capacity is in items. The table draws uniformly and
+    removes its oldest item when it is full.
     """
     reverb = importlib.import_module("reverb")
     name, length = "uniform", 2
     with quiet():
-        table = reverb.Table(
-            name,
-            sampler=reverb.selectors.Uniform(),
-            remover=reverb.selectors.Fifo(),
-            max_size=capacity,
-            rate_limiter=reverb.rate_limiters.MinSize(1),
-            signature=tensor_spec.add_outer_dim(data_spec),
-        )
+        signature = tensor_spec.add_outer_dim(data_spec)
+        draw, remove = reverb.selectors.Uniform(), reverb.selectors.Fifo()
+        limiter = reverb.rate_limiters.MinSize(1)
+        table = reverb.Table(name, draw, remove, capacity, limiter, signature=signature)
         server = reverb.Server([table])
-        buffer = reverb_replay_buffer.ReverbReplayBuffer(
-            data_spec, name, length, local_server=server
-        )
-    return buffer, reverb_utils.ReverbAddTrajectoryObserver(buffer.py_client, name, length)
+        buffer = ReverbReplayBuffer(data_spec, name, length, local_server=server)
+    return buffer, ReverbAddTrajectoryObserver(buffer.py_client, name, length)
 
 
 def data_of(element: Any) -> Any:
@@ -111,9 +100,8 @@ def data_of(element: Any) -> Any:
 def draw_windows(dataset: tf.data.Dataset, draws: int) -> Counter[tuple[int, ...]]:
     """Counts how often each window is drawn: `{(3, 4): 120, …}`, a window by its counters.
 
-    Args:
-        dataset: batches of windows of `counted_steps`, observation `[batch, time] int64`.
-        draws: windows to count; the rest of the last batch is not counted.
+    The dataset has batches of windows of `counted_steps`, observation `[batch, time] int64`. Of the
+    last batch only the windows up to `draws` in total are counted.
     """
     windows: list[tuple[int, ...]] = []
     with quiet():  # Reverb's sampler logs when it starts
@@ -163,8 +151,8 @@ def outcome(call: Call) -> str:
 
 
 def api_table(
-    buffers: Mapping[str, tuple[replay_buffer.ReplayBuffer, Mapping[str, tuple[str, Call]]]],
-    calls: Mapping[str, Callable[[replay_buffer.ReplayBuffer], Any]],
+    buffers: Mapping[str, tuple[ReplayBuffer, Mapping[str, tuple[str, Call]]]],
+    calls: Mapping[str, Callable[[ReplayBuffer], Any]],
 ) -> pd.DataFrame:
     """Makes every call on every buffer and tabulates the outcomes.
 

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 from matplotlib.ticker import NullFormatter
 
-from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, STYLE, NotebookFigure
+from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, subplots
 from labkit.teaching.buffer_benchmark import Measurement
 
 EPISODE_COLORS = ("#CFE5F3", "#FBE3B5", "#CDEBE0", "#F3DCE8")  # Okabe-Ito hues, lightened
@@ -24,19 +24,16 @@ Point = tuple[float, float]
 class BufferWindows:
     """The steps in one buffer and the windows that were drawn from them.
 
-    Attributes:
-        title: title of the panel.
-        rows: int64 [segments, slots], the counter in each slot; Reverb's steps in order of time.
-        head: the slot that is written next; None if the buffer is not a ring.
-        episode: entries of an episode, its boundary included; counters start at a multiple of it.
-        counts: windows drawn, `{(3, 4): 120, …}`.
+    `rows`, int64 [segments, slots], holds the counter in each slot; Reverb's steps are in order of
+    time. An `episode` is its number of entries, its boundary included; counters start at a multiple
+    of it.
     """
 
     title: str
     rows: np.ndarray
-    head: int | None
+    head: int | None  # the slot that is written next; None if the buffer is not a ring
     episode: int
-    counts: Counter[tuple[int, ...]]
+    counts: Counter[tuple[int, ...]]  # windows drawn, `{(3, 4): 120, …}`
 
     def crosses(self, window: tuple[int, ...]) -> bool:
         """Whether the two counters of a window belong to different episodes."""
@@ -46,16 +43,12 @@ class BufferWindows:
 def windows(buffers: Sequence[BufferWindows]) -> Figure:
     """Each buffer's slots and windows on the left, and how often it drew each on the right.
 
-    Returns:
-        The figure with two axes for each buffer. The left one has a rectangle for each slot and an
-        arc for each window, the right one a bar for each window.
+    The left axes have a rectangle for each slot and an arc for each window, the right axes a bar
+    for each window.
     """
     heights = [1.1 + 1.1 * len(buffer.rows) for buffer in buffers]
-    with mpl.rc_context(STYLE):
-        figure = NotebookFigure(figsize=(11, sum(heights)), layout="constrained")
-        panels = figure.subplots(
-            len(buffers), 2, squeeze=False, height_ratios=heights, width_ratios=(1.5, 1)
-        )
+    grid: dict[str, Any] = {"height_ratios": heights, "width_ratios": (1.5, 1), "squeeze": False}
+    with subplots(11, sum(heights), len(buffers), 2, **grid) as (figure, panels):
         for (left, right), buffer in zip(panels, buffers, strict=True):
             _slots(left, buffer)
             _bars(right, buffer)
@@ -88,27 +81,17 @@ def _slots(axes: Axes, buffer: BufferWindows) -> None:
     bottom = -1.9 * (len(buffer.rows) - 1)
     if buffer.head is not None:
         axes.text(buffer.head, bottom - 0.25, "next write", ha="center", va="top")
-    axes.set_xlim(-0.3, max(8, buffer.rows.shape[1]) + 0.3)
-    axes.set_ylim(bottom - 0.6, 1.8)
+    axes.set(xlim=(-0.3, max(8, buffer.rows.shape[1]) + 0.3), ylim=(bottom - 0.6, 1.8))
     axes.set_title(buffer.title)
     axes.set_axis_off()
 
 
 def _arc(axes: Axes, start: Point, end: Point, crosses: bool) -> None:
     distance = abs(end[0] - start[0])
-    sign = -1 if end[0] > start[0] else 1
-    arrow = FancyArrowPatch(
-        start,
-        end,
-        connectionstyle=f"arc3,rad={sign * (0.45 if distance < 2 else 0.19)}",
-        arrowstyle="-|>",
-        mutation_scale=9,
-        color=ORANGE if crosses else BLUE,
-        linestyle="--" if crosses else "-",
-        linewidth=1.6,
-        shrinkA=0,
-        shrinkB=0,
-    )
+    bend = (-1 if end[0] > start[0] else 1) * (0.45 if distance < 2 else 0.19)
+    arrow = FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=9, shrinkA=0, shrinkB=0)
+    arrow.set(connectionstyle=f"arc3,rad={bend}", linewidth=1.6)
+    arrow.set(color=ORANGE if crosses else BLUE, linestyle="--" if crosses else "-")
     axes.add_patch(arrow)
 
 
@@ -123,21 +106,18 @@ def _bars(axes: Axes, buffer: BufferWindows) -> None:
     low, high = mean - BAND * sigma, mean + BAND * sigma
     axes.axhspan(low, high, color=BAND_COLOR, lw=0, zorder=0.5)
     axes.hlines([low, high], -0.5, len(counts) - 0.5, color="black", lw=0.8, linestyle=":")
-    axes.set_ylim(0, max(counts.max(), high) * 1.1)
     labels = [f"{first}→{second}" for first, second in drawn]
     axes.set_xticks(range(len(drawn)), labels, rotation=90 if len(drawn) > 8 else 45)
     axes.tick_params(axis="x", labelsize=8)
-    axes.set_ylabel("times drawn")
+    axes.set(ylim=(0, max(counts.max(), high) * 1.1), ylabel="times drawn")
     axes.grid(axis="x", visible=False)
 
 
 def speeds(measurements: dict[str, Measurement]) -> Figure:
     """Inserts, samples, bytes and start-up time of each buffer, on four logarithmic axes.
 
-    Dots instead of bars, because the length of a bar on a logarithmic axis means nothing.
-
-    Returns:
-        The figure with four axes; each has one dot for each buffer and the number next to it.
+    Each buffer has a dot and the number next to it. Dots instead of bars, because the length of a
+    bar on a logarithmic axis means nothing.
     """
     panels = (
         ("inserts_per_second", "steps written per second", BLUE),
@@ -146,9 +126,7 @@ def speeds(measurements: dict[str, Measurement]) -> Figure:
         ("startup_seconds", "seconds until the first batch", GREY),
     )
     names = list(measurements)
-    with mpl.rc_context(STYLE):
-        figure = NotebookFigure(figsize=(10, 1.5 + 0.75 * len(names)), layout="constrained")
-        grid = figure.subplots(2, 2, sharey=True)
+    with subplots(10, 1.5 + 0.75 * len(names), 2, 2, sharey=True) as (figure, grid):
         for axes, (field, label, color) in zip(grid.flat, panels, strict=True):
             values = [getattr(measurements[name], field) for name in names]
             # A logarithmic axis cannot show 0: the memory of a process that did not grow.
@@ -156,8 +134,7 @@ def speeds(measurements: dict[str, Measurement]) -> Figure:
             axes.plot(drawn, names, "o", color=color, markersize=8)
             axes.set_xscale("log")
             axes.xaxis.set_minor_formatter(NullFormatter())
-            axes.set_ylim(-0.6, len(names) - 0.4)
-            axes.set_xlim(min(drawn) / 4, max(drawn) * 6)
+            axes.set(xlim=(min(drawn) / 4, max(drawn) * 6), ylim=(-0.6, len(names) - 0.4))
             for row, value in enumerate(values):
                 axes.text(drawn[row] * 1.3, row, _short(value), va="center")
             axes.set_title(label)

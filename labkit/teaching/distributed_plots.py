@@ -2,23 +2,12 @@
 
 from collections.abc import Mapping
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
-from matplotlib.rcsetup import cycler
 
-from labkit.plotting.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    STYLE,
-    NotebookFigure,
-    label_axes,
-)
+from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, label_axes, subplots
 
 # name: (x, y, its task or content)
 BOXES = {
@@ -29,13 +18,12 @@ BOXES = {
     "parameter server": (1.0, 0.0, "newest actor weights"),
     "learner": (2.0, 0.5, "SAC, optimizers, run directory"),
 }
-# from, to, what flows, position of that label along the arrow (0 to 1)
-FLOWS = [
-    ("rollout workers", "replay", "rows", 0.5),
-    ("replay", "learner", "batches", 0.5),
-    ("learner", "parameter server", "weights", 0.5),
-    ("parameter server", "rollout workers", "weights", 0.5),
-    ("parameter server", "evaluator", "weights", 0.5),
+FLOWS = [  # from, to, what flows
+    ("rollout workers", "replay", "rows"),
+    ("replay", "learner", "batches"),
+    ("learner", "parameter server", "weights"),
+    ("parameter server", "rollout workers", "weights"),
+    ("parameter server", "evaluator", "weights"),
 ]
 WIDTH, HEIGHT = 0.72, 0.46
 COLORS = (BLUE, ORANGE, GREEN, PURPLE)  # of runs
@@ -43,20 +31,17 @@ COLORS = (BLUE, ORANGE, GREEN, PURPLE)  # of runs
 
 def processes() -> Figure:
     """The processes of `labkit.train_on_ray` as boxes, and the data between them as arrows."""
-    with mpl.rc_context({**STYLE, "axes.grid": False}):
-        figure = NotebookFigure(figsize=(9, 4.2), layout="constrained")
-        axes = figure.subplots()
+    with subplots(9, 4.2) as (figure, axes):
         for name in BOXES:
             _box(axes, name)
-        for start, end, what, place in FLOWS:
-            _arrow(axes, start, end, what, place)
-        path = [(0.0, -0.5), (2.0, -0.5), (2.0, 0.5 - HEIGHT / 2)]
+        for start, end, what in FLOWS:
+            _arrow(axes, start, end, what)
         axes.plot([0, 0], [-HEIGHT / 2, -0.5], color=GREY, linewidth=1)
-        axes.plot(*zip(*path[:2], strict=True), color=GREY, linewidth=1)
-        axes.annotate("", path[2], path[1], arrowprops={"arrowstyle": "->", "color": GREY})
+        axes.plot([0, 2], [-0.5, -0.5], color=GREY, linewidth=1)
+        arrow = {"arrowstyle": "->", "color": GREY}
+        axes.annotate("", (2.0, 0.5 - HEIGHT / 2), (2.0, -0.5), arrowprops=arrow)
         axes.text(1.0, -0.47, "returns, into metrics.csv", ha="center", va="bottom", fontsize=9)
-        axes.set_xlim(-0.5, 2.5)
-        axes.set_ylim(-0.65, 2.1)
+        axes.set(xlim=(-0.5, 2.5), ylim=(-0.65, 2.1))
         # The axis is off: the label appears only in the alt text, see `style.describe`.
         axes.set_ylabel("driver, replay, learner, parameter server, rollout workers and evaluator")
         axes.axis("off")
@@ -69,35 +54,33 @@ def _box(axes: Axes, name: str) -> None:
     corner = (x - width / 2, y - HEIGHT / 2)
     colour = ORANGE if name == "learner" else BLUE if name != "driver" else GREY
     style = "round,pad=0.0,rounding_size=0.05"
-    axes.add_patch(
-        FancyBboxPatch(corner, width, HEIGHT, style, facecolor=colour, alpha=0.15, linewidth=0)
-    )
-    axes.add_patch(FancyBboxPatch(corner, width, HEIGHT, style, fill=False, edgecolor=colour))
+    inside = FancyBboxPatch(corner, width, HEIGHT, style, facecolor=colour, alpha=0.15, linewidth=0)
+    border = FancyBboxPatch(corner, width, HEIGHT, style, fill=False, edgecolor=colour)
+    axes.add_patch(inside)
+    axes.add_patch(border)
     axes.text(x, y + 0.07, name, ha="center", va="center", weight="bold")
     axes.text(x, y - 0.09, content, ha="center", va="center", fontsize=8.5)
 
 
-def _arrow(axes: Axes, start: str, end: str, what: str, place: float) -> None:
+def _arrow(axes: Axes, start: str, end: str, what: str) -> None:
     (x0, y0, _), (x1, y1, _) = BOXES[start], BOXES[end]
     side = 1 if x1 > x0 else -1
     begin, finish = (x0 + side * WIDTH / 2, y0), (x1 - side * WIDTH / 2, y1)
     axes.annotate("", finish, begin, arrowprops={"arrowstyle": "->", "color": "black"})
-    x = begin[0] + place * (finish[0] - begin[0])
-    y = begin[1] + place * (finish[1] - begin[1])
+    middle = ((begin[0] + finish[0]) / 2, (y0 + y1) / 2)
     # The label is on its arrow, on white; next to it, it could cover another arrow.
     white = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-    axes.text(x, y, what, ha="center", va="center", fontsize=9, bbox=white)
+    axes.text(*middle, what, ha="center", va="center", fontsize=9, bbox=white)
 
 
 def evaluations(runs: Mapping[str, pd.DataFrame]) -> Figure:
     """Mean return of the evaluations over env steps and over minutes, one line for each run.
 
-    Args:
-        runs: label → the table of `run.metrics()`.
+    `runs` maps a label to the table of `run.metrics()`.
     """
-    with mpl.rc_context({**STYLE, "axes.prop_cycle": cycler(color=COLORS)}):
-        figure = NotebookFigure(figsize=(9, 3.6), layout="constrained")
-        left, right = figure.subplots(1, 2, sharey=True)
+    with subplots(9, 3.6, 1, 2, sharey=True) as (figure, (left, right)):
+        left.set_prop_cycle(color=COLORS)
+        right.set_prop_cycle(color=COLORS)
         for label, table in runs.items():
             shown = table.dropna(subset="eval_return").sort_values("env_step")
             left.plot(shown.env_step, shown.eval_return, "o-", markersize=4, label=label)
@@ -110,13 +93,9 @@ def evaluations(runs: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def iterations_per_second(table: pd.DataFrame) -> float:
-    """Gradient steps per second between the first and the last row with losses.
+    """Gradient steps per second between the first and the last row of `run.metrics()` with losses.
 
-    Args:
-        table: `run.metrics()`.
-
-    Returns:
-        The rate; NaN with fewer than two such rows.
+    It is NaN with fewer than two such rows.
     """
     rows = table.dropna(subset="critic_loss").sort_values("gradient_step")
     if len(rows) < 2:

@@ -50,8 +50,7 @@ class DQNConfig:
     def from_notebook(cls, namespace: Mapping[str, Any]) -> "DQNConfig":
         """Reads and checks a notebook's parameters: `DQNConfig.from_notebook(globals())`.
 
-        Args:
-            namespace: name → value, `globals()` of the notebook; other names are ignored.
+        Names that are no field are ignored.
 
         Raises:
             ParameterError: a value is not allowed, or a parameters cell assigns a name that is

@@ -9,13 +9,8 @@ import psutil
 class _Mallinfo2(ctypes.Structure):
     """glibc's `struct mallinfo2`; `man mallinfo2` explains the fields."""
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
-            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
-        )
-    ]
+    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]
 
 
 def allocated_megabytes() -> float:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 import attrs
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -15,7 +14,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from labkit.plotting.style import STYLE, NotebookFigure
+from labkit.plotting.style import subplots
 from labkit.teaching.reverb_inspect import Chunk, Item, ServerContents, Step
 
 MOST_ITEMS = 24  # a longer table shows only its newest items
@@ -56,24 +55,19 @@ class Picture:
 
 
 def picture(contents: ServerContents, table: str, title: str | None = None) -> Picture:
-    """Lays out one table: steps from left to right, items from top to bottom.
+    """Lays out one table by its name: steps from left to right, items from top to bottom.
 
-    Args:
-        contents: from `reverb_inspect.inspect_server`.
-        table: name of the table.
-        title: title of the figure; None gives the table's name and number of items.
+    The default title is the table's name and number of items.
     """
     items = contents.tables[table].items[-MOST_ITEMS:]
     keys = {key for item in items for key in item.chunks}
     steps = {step for key in keys for step in contents.chunks[key].steps}
     columns = _columns(sorted(steps))
     place = {step: index for index, step in enumerate(columns) if step is not None}
-    bars = tuple(
-        Bar(
-            lane, item.key, _runs([place[s] for s in item.steps]), item.priority, item.times_sampled
-        )
-        for lane, item in enumerate(items)
-    )
+    bars = []
+    for lane, item in enumerate(items):
+        runs = _runs([place[step] for step in item.steps])
+        bars.append(Bar(lane, item.key, runs, item.priority, item.times_sampled))
     rows = _rows(items, [contents.chunks[key] for key in keys])
     uses = Counter(key for item in items for key in item.chunks)
     blocks = [
@@ -83,13 +77,9 @@ def picture(contents: ServerContents, table: str, title: str | None = None) -> P
     ]
     count = len(contents.tables[table].items)
     shown = f", the newest {len(items)} drawn" if count > len(items) else ""
-    return Picture(
-        title or f"{table}: {count} item{'' if count == 1 else 's'}{shown}",
-        columns,
-        tuple(rows),
-        tuple(sorted(blocks, key=lambda block: (block.row, block.first))),
-        bars,
-    )
+    title = title or f"{table}: {count} item{'' if count == 1 else 's'}{shown}"
+    blocks.sort(key=lambda block: (block.row, block.first))
+    return Picture(title, columns, tuple(rows), tuple(blocks), tuple(bars))
 
 
 def _columns(steps: Sequence[Step]) -> tuple[Step | None, ...]:
@@ -115,9 +105,8 @@ def _rows(items: Sequence[Item], chunks: Sequence[Chunk]) -> dict[str, list[Chun
     """Row name → chunks. A row is named after a column of the items, or `a = b` if two share it."""
     rows: dict[str, list[Chunk]] = {}
     for chunk in chunks:
-        names = {
-            name for item in items for name, keys in item.chunks_of.items() if chunk.key in keys
-        }
+        columns = (column for item in items for column in item.chunks_of.items())
+        names = {name for name, keys in columns if chunk.key in keys}
         rows.setdefault(" = ".join(sorted(names)), []).append(chunk)
     return dict(sorted(rows.items()))
 
@@ -130,11 +119,7 @@ def draw(picture: Picture) -> Figure:
     """
     width, lanes = max(len(picture.columns), 1), len(picture.rows) + len(picture.bars)
     cell = min(0.8, 7.5 / width)
-    with mpl.rc_context({**STYLE, "axes.grid": False}):
-        figure = NotebookFigure(
-            figsize=(2.6 + max(cell * width, 3.2), 1.1 + 0.36 * lanes), layout="constrained"
-        )
-        axes = figure.subplots()
+    with subplots(2.6 + max(cell * width, 3.2), 1.1 + 0.36 * lanes, grid=False) as (figure, axes):
         for block in picture.blocks:
             _block(axes, block, picture.rows.index(block.row))
         priorities = [bar.priority for bar in picture.bars]
@@ -172,23 +157,18 @@ def _bar(axes: Axes, bar: Bar, top: float, colours: ScalarMappable, inch: int) -
 
 def _frame(axes: Axes, picture: Picture) -> None:
     rows, bars = len(picture.rows), len(picture.bars)
-    axes.set_xlim(-0.6, len(picture.columns) - 0.4)
-    axes.set_ylim(rows + bars - 0.15, -0.6)
+    axes.set(xlim=(-0.6, len(picture.columns) - 0.4), ylim=(rows + bars - 0.15, -0.6))
     names = [f"stored {name}" for name in picture.rows]
     items = [f"item {bar.lane}, priority {bar.priority:g}" for bar in picture.bars]
     axes.set_yticks([*range(rows), *(rows + 0.35 + lane for lane in range(bars))], names + items)
     stride = -(-len(picture.columns) // 24)
     marks = [(x, step) for x, step in enumerate(picture.columns) if step and step[1] % stride == 0]
     first = {step[0]: x for x, step in reversed(marks)}
-    axes.set_xticks(
-        [x for x, _ in marks],
-        [
-            f"{index}\nepisode {episode}" if len(first) > 1 and first[episode] == x else f"{index}"
-            for x, (episode, index) in marks
-        ],
-    )
-    axes.set_xlabel("step")
+    labels = [
+        f"{index}\nepisode {episode}" if len(first) > 1 and first[episode] == x else f"{index}"
+        for x, (episode, index) in marks
+    ]
+    axes.set_xticks([x for x, _ in marks], labels)
     axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_title(picture.title)
+    axes.spines[:].set_visible(False)
+    axes.set(xlabel="step", title=picture.title)

@@ -111,28 +111,21 @@ def read_snapshot(path: str) -> ServerContents:
     rows.sort(key=lambda row: (row.inserted_at.seconds, row.inserted_at.nanos))
     episodes: dict[int, int] = {}  # Reverb's random 64-bit number → 0, 1, 2 …
     for row in rows:
-        for part in _slices(row):
-            episode = stored[part.chunk_key].sequence_range.episode_id
-            episodes.setdefault(episode, len(episodes))
+        for column in row.flat_trajectory.columns:
+            for part in column.chunk_slices:
+                episode = stored[part.chunk_key].sequence_range.episode_id
+                episodes.setdefault(episode, len(episodes))
     chunks = {key: _chunk(chunk, episodes) for key, chunk in stored.items()}
-    return ServerContents(
-        {table.table_name: _table(table, rows, chunks) for table in tables}, chunks
-    )
+    contents = {table.table_name: _table(table, rows, chunks) for table in tables}
+    return ServerContents(contents, chunks)
 
 
 def _records(path: str, name: str, kind: Any) -> list[Any]:
     file = Path(path) / f"{name}.tfrecord"
     if not file.is_file():
         raise FileNotFoundError(f"this machine has no Reverb snapshot {path!r}")
-    return [
-        kind.FromString(record)
-        for record in tf.data.TFRecordDataset(str(file), "ZLIB").as_numpy_iterator()
-    ]
-
-
-def _slices(row: Any) -> Iterator[Any]:
-    for column in row.flat_trajectory.columns:
-        yield from column.chunk_slices
+    records = tf.data.TFRecordDataset(str(file), "ZLIB").as_numpy_iterator()
+    return [kind.FromString(record) for record in records]
 
 
 def _chunk(chunk: Any, episodes: dict[int, int]) -> Chunk:
@@ -140,27 +133,18 @@ def _chunk(chunk: Any, episodes: dict[int, int]) -> Chunk:
     length = chunk.data.tensors[0].tensor_shape.dim[0].size
     # A chunk with gaps (`where.sparse`) records only its first and last step. Its steps are
     # numbered here as if they were consecutive.
-    steps = range(where.start, where.start + length)
-    return Chunk(
-        key=chunk.chunk_key,
-        steps=tuple((episodes[where.episode_id], step) for step in steps),
-        raw_bytes=chunk.data_uncompressed_size,
-        stored_bytes=chunk.data.ByteSize(),
-    )
+    numbers = range(where.start, where.start + length)
+    steps = tuple((episodes[where.episode_id], number) for number in numbers)
+    return Chunk(chunk.chunk_key, steps, chunk.data_uncompressed_size, chunk.data.ByteSize())
 
 
 def _table(table: Any, rows: list[Any], chunks: dict[int, Chunk]) -> Table:
     names: list[str] = []
     if table.HasField("signature"):
-        signature = nested_structure_coder.decode_proto(table.signature)
-        names = list(_leaves(signature))
-    return Table(
-        name=table.table_name,
-        inserts=table.rate_limiter.insert_count,
-        samples=table.rate_limiter.sample_count,
-        deletes=table.rate_limiter.delete_count,
-        items=tuple(_item(row, names, chunks) for row in rows if row.table == table.table_name),
-    )
+        names = list(_leaves(nested_structure_coder.decode_proto(table.signature)))
+    name, limiter = table.table_name, table.rate_limiter
+    counters = (limiter.insert_count, limiter.sample_count, limiter.delete_count)
+    return Table(name, *counters, tuple(_item(r, names, chunks) for r in rows if r.table == name))
 
 
 def _leaves(signature: Any, above: str = "") -> Iterator[str]:

@@ -18,12 +18,9 @@ LARGEST_SHARE = 0.02  # of the time that drawing may take; a slow machine draws 
 
 
 class LivePlot(Sink):
-    """Draws a run's metrics during the training, and leaves the final figure and summary.
+    """Draws a run's `metrics.csv` during the training, and leaves the final figure and summary.
 
     A context manager around the training; the progress display calls `show` and `end`.
-
-    Args:
-        run: the run whose `metrics.csv` is drawn.
     """
 
     def __init__(self, run: run_directory.Run):
