@@ -78,7 +78,8 @@ def _robot_frame(client: "BulletClient", target: Point, distance: float, size: S
     view = client.computeViewMatrixFromYawPitchRoll(target, distance, 25, -18, 0, 2)
     projection = client.computeProjectionMatrixFOV(38, size[0] / size[1], near, far)
     rgb, depth, bodies = _render(client, view, projection, size)
-    picture, (x, y, _) = rgb.astype(np.float32), target
+    picture = rgb.astype(np.float32)
+    x, y, _ = target
     # The ground is the body that a vertical ray far from the robot hits; -1 means none.
     ground = client.rayTest([x, y + 40, 1], [x, y + 40, -1])[0][0]
     if ground >= 0:
