@@ -85,7 +85,14 @@ def reverb_buffer(
         signature = tensor_spec.add_outer_dim(data_spec)
         draw, remove = reverb.selectors.Uniform(), reverb.selectors.Fifo()
         limiter = reverb.rate_limiters.MinSize(1)
-        table = reverb.Table(name, draw, remove, capacity, limiter, signature=signature)
+        table = reverb.Table(
+            name,
+            sampler=draw,
+            remover=remove,
+            max_size=capacity,
+            rate_limiter=limiter,
+            signature=signature,
+        )
         server = reverb.Server([table])
         buffer = ReverbReplayBuffer(data_spec, name, length, local_server=server)
     return buffer, ReverbAddTrajectoryObserver(buffer.py_client, name, length)
