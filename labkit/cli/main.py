@@ -99,9 +99,7 @@ def sweep(
 
 @main.command(
     epilog=examples(
-        "labkit watch",
-        "labkit watch --replay --seed 7",
-        "labkit watch runs/0001 --out my.mp4",
+        "labkit watch", "labkit watch --replay --seed 7", "labkit watch runs/0001 --out my.mp4"
     )
 )
 @click.argument("run_dir", metavar="[RUN]", required=False, type=click.Path(path_type=Path))

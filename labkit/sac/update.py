@@ -44,9 +44,7 @@ def make_update(
 
 
 def make_steps(
-    agent: SeededSacAgent,
-    update: "TensorFlowFunction",
-    batches: Iterator[tf.Tensor],
+    agent: SeededSacAgent, update: "TensorFlowFunction", batches: Iterator[tf.Tensor]
 ) -> tuple[Callable[[int], tuple[tf.Tensor, tf.Tensor]], tf.Variable]:
     """Compiles several gradient steps into one call, each on the next batch.
 

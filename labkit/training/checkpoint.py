@@ -25,11 +25,7 @@ KEPT = 2
 
 
 def save(
-    folder: Path,
-    step: int,
-    arrays: list[np.ndarray],
-    state: dict[str, Any],
-    replay: BatchSource,
+    folder: Path, step: int, arrays: list[np.ndarray], state: dict[str, Any], replay: BatchSource
 ) -> Path:
     """Writes one checkpoint, then deletes all but the newest `KEPT`.
 

@@ -118,9 +118,7 @@ def build(
     strategy = make_strategy(config.strategy, config.batch_size)
     source = make_env or config.env_name
     collect_env = make_environment(
-        source,
-        seed=config.seed + COLLECT_SEED,
-        bootstrap_time_limits=config.bootstrap_time_limits,
+        source, seed=config.seed + COLLECT_SEED, bootstrap_time_limits=config.bootstrap_time_limits
     )
     check_specs(collect_env)
     return TrainingComponents(

@@ -43,12 +43,7 @@ class RunLogger:
         return time.monotonic() - self._started
 
     def log(
-        self,
-        step: int,
-        env_step: int,
-        losses: Sequence[float],
-        alpha: float,
-        collect_return: float,
+        self, step: int, env_step: int, losses: Sequence[float], alpha: float, collect_return: float
     ) -> None:
         """Writes a row: mean losses since the last row, current α and recent return."""
         values = dict(zip(LOSSES, map(float, losses), strict=True))
@@ -60,10 +55,7 @@ class RunLogger:
     def log_evaluation(self, step: int, env_step: int, evaluation: Evaluation) -> None:
         """Writes an evaluation's row; `step` and `env_step` are those of its weights."""
         self._run.log_evaluation(
-            evaluation,
-            env_step=env_step,
-            gradient_step=step,
-            wall_seconds=self.seconds(),
+            evaluation, env_step=env_step, gradient_step=step, wall_seconds=self.seconds()
         )
         self._write_events(step, {"eval_return": evaluation.mean_return})
 
