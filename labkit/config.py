@@ -145,9 +145,7 @@ class SACConfig:
     ) -> "SACConfig":
         """Checks a notebook's parameters: `SACConfig.from_notebook(globals())`.
 
-        Args:
-            namespace: name → value; what is not a field is left alone.
-            others: names of further parameters of the notebook.
+        `others` are the names of its further parameters; whatever is not a field is left alone.
 
         Raises:
             ParameterError: as `parse`; also for a mistyped name in a parameters cell.

@@ -35,10 +35,8 @@ class Evaluation:
 
     def __str__(self) -> str:
         spread = f" ± {np.std(self.returns, ddof=1):.2f}" if len(self.returns) > 1 else ""
-        text = (
-            f"mean return {self.mean_return:+.2f}{spread} over {len(self.returns)} episodes, "
-            f"mean length {np.mean(self.lengths):.0f} steps"
-        )
+        text = f"mean return {self.mean_return:+.2f}{spread} over {len(self.returns)} episodes"
+        text += f", mean length {np.mean(self.lengths):.0f} steps"
         if np.isfinite(self.distances).all():
             text += f", mean forward distance {np.mean(self.distances):.2f} m"
         return text

@@ -41,10 +41,8 @@ class ActorPolicy:
     def set_weights(self, flat: np.ndarray) -> None:
         """Takes all parameters `[parameters] float32`, as `update.flat_weights` returns them."""
         ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])[:-1]
-        arrays = [
-            part.reshape(shape)
-            for part, shape in zip(np.split(flat, ends), self._shapes, strict=True)
-        ]
+        parts = zip(np.split(flat, ends), self._shapes, strict=True)
+        arrays = [part.reshape(shape) for part, shape in parts]
         self._layers = list(zip(arrays[0::2], arrays[1::2], strict=True))
 
     def new_episode(self) -> None:

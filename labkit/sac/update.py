@@ -35,9 +35,8 @@ def make_update(
     @tf.function(autograph=False)
     def update(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # TF-Agents divides each replica's sum by the global batch: their sum is the mean.
-        losses = strategy.reduce(
-            tf.distribute.ReduceOp.SUM, strategy.run(train_replica, (rows,)), axis=None
-        )
+        shares = strategy.run(train_replica, (rows,))
+        losses = strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
         return tf.concat([losses, [agent._log_alpha.read_value()]], 0), flat_weights(agent)
 
     return update

@@ -22,10 +22,7 @@ SCALARS = (*LOSSES, "alpha", "collect_return", "eval_return")
 class RunLogger:
     """Writes one run's rows, the same numbers as TensorBoard events, and its policy.
 
-    Args:
-        run: the run directory.
-        agent: its deterministic policy is saved.
-        spent: seconds that a resumed run took before.
+    The deterministic policy of `agent` is saved; `spent` seconds were taken before a resume.
     """
 
     def __init__(self, run: Run, agent: SeededSacAgent, spent: float = 0.0):
