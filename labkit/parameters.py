@@ -5,6 +5,7 @@ Nothing here imports TensorFlow, so that a wrong value is rejected before any wo
 
 import ast
 import difflib
+import functools
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -127,10 +128,7 @@ def _field(
 
 def integer(default: int | None, low: int, high: int, unit: str, **options: Any) -> Any:
     """A whole number from `low` to `high`."""
-
-    def convert(value: Any) -> float | int | None:
-        return _in_range(value, low, high, above=False, whole=True)
-
+    convert = functools.partial(_in_range, low=low, high=high, above=False, whole=True)
     return _field(default, convert, _whole_number(low, high, unit), unit, **options)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
+import click
 from tqdm import tqdm
 
 from labkit.analysis import compare
@@ -110,13 +111,13 @@ def run_sweep(
     jobs = plan(notebook, seeds, texts, into)
     unfinished = run_all(notebook, jobs, workers)
     for job in unfinished:
-        message = f"not finished: {job.name}, see {job.log}; the same command resumes it"
-        print(message, file=sys.stderr)
+        text = f"not finished: {job.name}, see {job.log}; the same command resumes it"
+        click.echo(text, err=True)
     if unfinished:
         return 1
     comparison = notebook.with_name(COMPARISON)
     if not comparison.is_file():
-        print(f"no comparison: there is no {comparison}", file=sys.stderr)
+        click.echo(f"no comparison: there is no {comparison}", err=True)
         return 0
     budget = jobs[0].config.num_iterations
     return execute(comparison, into, {"runs": str(into.resolve()), "budget": budget})

@@ -83,7 +83,10 @@ def train(
         print(f"the last start of this run: {reason}")
     try:
         training = LocalTraining(config, run, components)
-        with _watched(config, run, components), _short_switches(), stop_request() as stop:
+        watchdog = Watchdog(config.environment_timeout, run.path)
+        for env in (components.collect_env, components.eval_env):
+            seeded_env(env).watchdog = watchdog
+        with contextlib.closing(watchdog), _short_switches(), stop_request() as stop:
             training.execute(stop)
     finally:
         if made_here:
@@ -258,18 +261,6 @@ class BackgroundThread:
 
     def __exit__(self, *error: object) -> None:
         self._tasks.put(None)  # the thread ends after its present task
-
-
-@contextlib.contextmanager
-def _watched(config: SACConfig, run: Run, components: TrainingComponents) -> Iterator[None]:
-    """Ends the process when an environment hangs; see `watchdog`."""
-    watchdog = Watchdog(config.environment_timeout, run.path)
-    for env in (components.collect_env, components.eval_env):
-        seeded_env(env).watchdog = watchdog
-    try:
-        yield
-    finally:
-        watchdog.close()
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ from labkit.errors import storage
 from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent
 from labkit.sac.evaluation import Evaluation
-from labkit.training.files import replace_directory
 from labkit.training.run_directory import Run
 
 LOSSES = ("critic_loss", "actor_loss", "alpha_loss")
@@ -68,7 +67,8 @@ class RunLogger:
         with storage(final), quiet():
             shutil.rmtree(partial, ignore_errors=True)
             self._saver.save(str(partial))
-            replace_directory(partial, final)
+            shutil.rmtree(final, ignore_errors=True)
+            partial.rename(final)
 
     def close(self) -> None:
         """Writes the remaining events to disk."""

@@ -48,22 +48,17 @@ class _FileSink(Sink):
             write_atomically(Path(os.environ[FILE_VARIABLE]), json.dumps(state))
 
 
-class CellLine(Sink):
-    """One display that is updated in place, so that the saved notebook keeps one clean line.
-
-    Without a front end there is only that line.
-    """
+class _CellSink(Sink):
+    """One display that is updated in place, so that the saved notebook keeps one clean line."""
 
     def __init__(self) -> None:
         self._display = Display()
 
     def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
-        """Replaces the line by the bar, if a front end shows it."""
-        if watched():
+        if watched():  # else there is only the summary
             self._display.put({"text/plain": str(bar)})
 
     def end(self, summary: str) -> None:
-        """Leaves the summary."""
         self._display.put({"text/plain": summary})
 
 
@@ -158,7 +153,7 @@ def progress(
     """
     sinks: list[Sink] = [_FileSink()] if os.environ.get(FILE_VARIABLE) else []
     if in_kernel():
-        sinks.append(cell or CellLine())
+        sinks.append(cell or _CellSink())
     elif sys.stderr.isatty():
         sinks.append(_TerminalSink())
     ticker = Ticker(label, total, unit, sinks, done)
@@ -188,11 +183,10 @@ class Phases:
             self._stack.close()
             self._ticker = self._stack.enter_context(progress(label, total, unit))
             self._label, self._done = label, 0
-        self._ticker.advance(done - self._done, **facts)
-        self._done = done
+        self.reached(label, done, **facts)
 
-    def reached(self, label: str, done: int) -> None:
-        """Shows the final count of a phase that has ended, if it is still shown."""
+    def reached(self, label: str, done: int, **facts: Any) -> None:
+        """Shows the count of a phase, which may have ended, if it is still shown."""
         if label == self._label:
-            self._ticker.advance(done - self._done)
+            self._ticker.advance(done - self._done, **facts)
             self._done = done

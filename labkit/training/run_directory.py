@@ -37,21 +37,9 @@ from labkit.training import checkpoint
 from labkit.training.files import write_atomically
 
 FORMAT = 1
-COLUMNS = [
-    "env_step",
-    "gradient_step",
-    "wall_seconds",
-    "critic_loss",
-    "actor_loss",
-    "alpha_loss",
-    "alpha",
-    "collect_return",
-    "eval_return",
-    "eval_returns",
-    "eval_lengths",
-    "eval_distances",
-]
-PER_EPISODE = COLUMNS[-3:]
+TRAINING = ["critic_loss", "actor_loss", "alpha_loss", "alpha", "collect_return"]
+PER_EPISODE = ["eval_returns", "eval_lengths", "eval_distances"]
+COLUMNS = ["env_step", "gradient_step", "wall_seconds", *TRAINING, "eval_return", *PER_EPISODE]
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "numpy")
 
 
@@ -140,9 +128,7 @@ def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
     if missing:
         raise ParameterError(f"{file} is damaged: it lacks the column {missing[0]}")
     for name in PER_EPISODE:
-        table[name] = [
-            () if pd.isna(text) else tuple(float(x) for x in text.split()) for text in table[name]
-        ]
+        table[name] = [tuple(map(float, text.split())) for text in table[name].fillna("")]
     return table
 
 
