@@ -128,12 +128,8 @@ def plan(
 ) -> list[Job]:
     """Checks every run before the first one starts; makes one job for each seed.
 
-    Args:
-        notebook: has the parameters seed and run_dir.
-        seeds: one run for each.
-        texts: parameters of every run, parameter → text, as on the command line.
-        into: folder for `setting/seed-N`.
-        setting: the folder's name; empty: made of the parameters in `texts`.
+    `texts` are the parameters of every run, parameter → text, as on the command line. A run's
+    directory is `into/setting/seed-N`; an empty `setting` is made of the parameters in `texts`.
 
     Raises:
         ParameterError: a parameter or a seed is not allowed, or a directory holds another run.

@@ -32,10 +32,8 @@ def best_policy() -> Path:
     for root in (Path.cwd(), CHECKOUT):
         if (root / BEST / "clip.mp4").is_file():
             return root / BEST
-    raise ParameterError(
-        f"no {BEST / 'clip.mp4'} here (only a checkout has it); "
-        "name a run directory, such as `labkit watch runs/0001`"
-    )
+    missing = f"no {BEST / 'clip.mp4'} here (only a checkout has it)"
+    raise ParameterError(f"{missing}; name a run directory, such as `labkit watch runs/0001`")
 
 
 def record(folder: Path, seed: int, out: Path) -> None:

@@ -51,12 +51,9 @@ def evaluate(
 ) -> Evaluation:
     """Plays `episodes` episodes; the same seed gives the same episodes.
 
-    Args:
-        env: a TF-Agents `PyEnvironment`, which is seeded here; training must not share it.
-        policy: maps an observation `[obs]` to an action `[act]`; deterministic for a final score.
-        episodes: how many.
-        seed: seed of the environment's randomness.
-        after_episode: receives the number of finished episodes, for a progress display.
+    The environment is seeded here: training must not share it. The policy maps an observation
+    `[obs]` to an action `[act]` and is deterministic for a final score. `after_episode` receives
+    the number of finished episodes, for a progress display.
     """
     env.seed(seed)
     rows = []

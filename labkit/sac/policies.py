@@ -19,11 +19,9 @@ class ActorPolicy:
     Its actions equal those of TF-Agents' policies. Its noise comes from a separate generator, so
     that no other random draw changes it.
 
-    Args:
-        agent: its actor's weights, observation scale and action bounds are used.
-        seed: of the exploration noise; None makes the policy deterministic: the squashed mean.
-        greedy_share: share of the episodes that are played without noise even so. The final
-            evaluation uses the deterministic policy, whose states the critic otherwise rarely sees.
+    `seed` is that of the exploration noise; None makes the policy deterministic: the squashed mean.
+    `greedy_share` of the episodes are played without noise even so: the final evaluation uses the
+    deterministic policy, whose states the critic otherwise rarely sees.
     """
 
     def __init__(self, agent: "SeededSacAgent", seed: int | None = None, greedy_share: float = 0.0):

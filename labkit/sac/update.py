@@ -48,11 +48,8 @@ def make_steps(
     """Compiles several gradient steps into one call, each on the next batch.
 
     Entering and leaving TensorFlow takes about a fifth of a step of the Minitaur's networks.
-
-    Args:
-        agent: the agent that `update` trains.
-        update: from `make_update`, compiled before: a loop cannot create the optimizers' variables.
-        batches: an iterator over a `tf.data.Dataset` of rows `[batch, width] float32`.
+    `update` is from `make_update`, compiled before: a loop cannot create the optimizers' variables.
+    `batches` iterates over a `tf.data.Dataset` of rows `[batch, width] float32`.
 
     Returns:
         A function of a number of steps (int32) that returns the sum of their losses with the last

@@ -99,9 +99,9 @@ def build(
     """Makes all components; `make_env` replaces `config.env_name`; `folder`: see `open_replay`."""
     seed_everything(config.seed)
     strategy = make_strategy(config.strategy, config.batch_size)
-    source, bootstrap = make_env or config.env_name, config.bootstrap_time_limits
+    source = make_env or config.env_name
     collect_env = make_environment(
-        source, seed=config.seed + COLLECT_SEED, bootstrap_time_limits=bootstrap
+        source, seed=config.seed + COLLECT_SEED, bootstrap_time_limits=config.bootstrap_time_limits
     )
     check_specs(collect_env)
     return TrainingComponents(
