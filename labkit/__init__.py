@@ -24,20 +24,8 @@ if TYPE_CHECKING:
 runtime.prepare()
 
 __version__ = "0.1.0"
-__all__ = [
-    "ActorPolicy",
-    "ParameterError",
-    "Run",
-    "RunError",
-    "SACConfig",
-    "evaluate",
-    "make_environment",
-    "open_run",
-    "quiet",
-    "start_run",
-    "train",
-    "train_on_ray",
-]
+__all__ = ["ActorPolicy", "ParameterError", "Run", "RunError", "SACConfig", "evaluate"]
+__all__ += ["make_environment", "open_run", "quiet", "start_run", "train", "train_on_ray"]
 
 # TensorFlow takes seconds to load, so these names load on first use: a wrong parameter is
 # refused before that.

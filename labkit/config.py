@@ -8,18 +8,9 @@ from typing import Any
 
 import attrs
 
+from labkit import parameters as checks
 from labkit.errors import ParameterError as ParameterError  # many modules need both
-from labkit.parameters import (
-    MANY,
-    check_capacity,
-    from_notebook,
-    integer,
-    numbers,
-    real,
-    switch,
-    text,
-    unknown,
-)
+from labkit.parameters import MANY, integer, numbers, real, switch, text, unknown
 
 # What is tuned to one environment. The Minitaur's reward is about 0.01 per step, so that at
 # log α = 0 the entropy bonus drowns it; its motor velocities reach 20 rad/s while quaternions stay
@@ -120,7 +111,7 @@ class SACConfig:
     environment_timeout: int = integer(300, 0, MANY, "seconds for one env step or reset")
 
     def __attrs_post_init__(self) -> None:
-        check_capacity(self.replay_buffer_capacity, self.batch_size, "transitions")
+        checks.check_capacity(self.replay_buffer_capacity, self.batch_size, "transitions")
 
     @classmethod
     def names(cls) -> list[str]:
@@ -145,11 +136,9 @@ class SACConfig:
     ) -> "SACConfig":
         """Checks a notebook's parameters: `SACConfig.from_notebook(globals())`.
 
-        Args:
-            namespace: name → value; what is not a field is left alone.
-            others: names of further parameters of the notebook.
+        `others` are the names of its further parameters; whatever is not a field is left alone.
 
         Raises:
             ParameterError: as `parse`; also for a mistyped name in a parameters cell.
         """
-        return cls(**from_notebook(namespace, cls.names(), others))
+        return cls(**checks.from_notebook(namespace, cls.names(), others))

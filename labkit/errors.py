@@ -75,11 +75,7 @@ def poll(
 ) -> Result:
     """Calls `attempt` until it no longer raises `retry_on`, and returns its result.
 
-    Args:
-        attempt: called at once, then after each pause.
-        retry_on: the error that means "not yet".
-        seconds: time limit; the next error after it is raised.
-        pause: seconds between two calls.
+    There are `pause` seconds between two calls; the first error after `seconds` is raised.
     """
     deadline = time.monotonic() + seconds
     while True:

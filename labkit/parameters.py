@@ -5,6 +5,7 @@ Nothing here imports TensorFlow, so that a wrong value is rejected before any wo
 
 import ast
 import difflib
+import functools
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -105,15 +106,9 @@ def _field(
 ) -> Any:
     """An attrs field whose converter checks the value and names the field in its error.
 
-    Returns `Any`, so that a class can annotate the field with the type of the checked value.
-
-    Args:
-        default: the value of a field that is not given.
-        convert: the checked value, or None for a value that is not allowed.
-        allowed: what the error says is allowed.
-        unit: what the value counts or means.
-        when_none: resolves None (or the text "None") from the instance and the field's name;
-            without it None is not allowed.
+    `convert` returns the checked value, or None for a value that is not allowed. `when_none`
+    resolves None (or the text "None") from the instance and the field's name; without it None is
+    not allowed. Returns `Any`, so that a class can annotate the field with the checked type.
     """
 
     def converter(value: Any, instance: Any, field: attrs.Attribute) -> Any:
@@ -133,21 +128,12 @@ def _field(
 
 def integer(default: int | None, low: int, high: int, unit: str, **options: Any) -> Any:
     """A whole number from `low` to `high`."""
-
-    def convert(value: Any) -> float | int | None:
-        return _in_range(value, low, high, above=False, whole=True)
-
+    convert = functools.partial(_in_range, low=low, high=high, above=False, whole=True)
     return _field(default, convert, _whole_number(low, high, unit), unit, **options)
 
 
 def real(
-    default: float | None,
-    low: float,
-    high: float,
-    unit: str,
-    *,
-    above: bool = False,
-    **options: Any,
+    default: float | None, low: float, high: float, unit: str, above: bool = False, **options: Any
 ) -> Any:
     """A number from `low` to `high`; with `above`, `low` itself is not allowed."""
 
@@ -175,12 +161,10 @@ def numbers(
         value = _literal(value) if isinstance(value, str) else value
         items = tuple(value) if isinstance(value, list | tuple) else (value,)
         checked = [_in_range(item, low, high, above=not whole, whole=whole) for item in items]
-        if len(items) > length or (whole and not items):
-            return None
         found = [number for number in checked if number is not None]
-        if len(found) < len(items):
+        if len(found) < len(items) or len(items) > length or (whole and not items):
             return None
-        return tuple(number if whole else float(number) for number in found)
+        return tuple(found) if whole else tuple(map(float, found))
 
     kind = f"{'1' if whole else '0'} to {length} {'whole numbers' if whole else 'numbers'}"
     allowed = f"{kind} between {low:g} and {high:g}, such as (256, 256)"
@@ -224,16 +208,9 @@ def from_notebook(
 ) -> dict[str, Any]:
     """Reads a notebook's parameters: `from_notebook(globals(), names of the fields)`.
 
-    A mistyped name would silently leave the default in place. So every name that a parameters
-    cell assigns must be known: the cell that papermill injects, and the notebook's own.
-
-    Args:
-        namespace: name → value, `globals()` of the notebook.
-        fields: names of the configuration's fields, returned with their values.
-        others: names of further parameters that the notebook reads itself.
-
-    Returns:
-        The fields that the namespace holds.
+    Returns name → value of the fields that the namespace holds. A mistyped name would silently
+    leave the default in place. So every name that a parameters cell assigns must be a field or one
+    of `others`: in the cell that papermill injects, and in the notebook's own.
 
     Raises:
         ParameterError: a parameters cell assigns a name that is neither a field nor another.

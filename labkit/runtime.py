@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import importlib.metadata
 import io
 import logging
 import os
@@ -66,6 +67,14 @@ def quiet() -> Iterator[None]:
             hidden.seek(0)
             sys.stderr.write(text.getvalue() + hidden.read().decode(errors="replace"))
             raise
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed package; None if it is missing."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def seed_everything(seed: int) -> None:

@@ -71,10 +71,8 @@ def _mirrored_devices(name: str, replicas: int, gpus: list[Any]) -> list[str]:
         # A process cannot change the number of its logical devices, not even to fewer.
         existing = len(tf.config.list_logical_devices("CPU"))
         if existing != replicas:
-            allowed = (
-                f"'mirrored:{existing}' in this process, where TensorFlow has already started; for "
-                "another number restart the kernel and make the strategy first"
-            )
+            here = f"'mirrored:{existing}' in this process, where TensorFlow has already started"
+            allowed = f"{here}; for another number restart the kernel and make the strategy first"
             raise invalid("strategy", name, allowed) from None
     return [f"/cpu:{i}" for i in range(replicas)]
 
@@ -86,11 +84,8 @@ def _tpu_strategy() -> "tf.distribute.Strategy":
     local = bool(tf.config.list_physical_devices("TPU"))
     # Without either, the resolver would ask a cloud's metadata server, and wait for it.
     if not local and not os.environ.get("TPU_NAME"):
-        allowed = (
-            "'auto', 'cpu', 'gpu' or 'mirrored:N' on a host where TensorFlow sees no TPU and "
-            "TPU_NAME is not set"
-        )
-        raise invalid("strategy", "tpu", allowed)
+        here = "a host where TensorFlow sees no TPU and TPU_NAME is not set"
+        raise invalid("strategy", "tpu", f"'auto', 'cpu', 'gpu' or 'mirrored:N' on {here}")
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local" if local else None)
         if not local:
@@ -104,12 +99,7 @@ def _tpu_strategy() -> "tf.distribute.Strategy":
 
 
 def replica_slice(values: "tf.Tensor", replicas: int) -> "tf.Tensor":
-    """This replica's rows `[batch / replicas, …]` of `values [batch, …]`, equal in every replica.
-
-    Args:
-        values: the global batch.
-        replicas: how many share it.
-    """
+    """This replica's rows `[batch / replicas, …]` of the global batch `values [batch, …]`."""
     import tensorflow as tf
 
     if replicas == 1:

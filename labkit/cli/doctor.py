@@ -16,9 +16,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from labkit import __version__
+import numpy as np
+import psutil
+
+from labkit import __version__, quiet
 from labkit.environments.make import make_environment
 from labkit.replay.ports import faces_outward
+from labkit.runtime import installed_version
 
 LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"  # in a checkout only
 PORTS = {8888: "JupyterLab", 9999: "notebook 01", 6006: "TensorBoard"}
@@ -43,10 +47,7 @@ def versions() -> Finding:
     pins = [line.split(";")[0].strip() for line in lines if "==" in line and "extra" not in line]
     differing = []
     for name, wanted in (pin.split("==") for pin in pins if not pin.startswith("#")):
-        try:
-            found = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found = "missing"
+        found = installed_version(name) or "missing"
         if found != wanted:
             differing.append(f"{name} is {found}, not {wanted}")
     if differing:
@@ -57,10 +58,7 @@ def versions() -> Finding:
 
 def memory() -> Finding:
     """Free memory; a full replay table of the Minitaur takes two gigabytes."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
-    available = [line.split()[1] for line in lines if line.startswith("MemAvailable")]
-    free = int(available[0]) / 2**20 if available else free
+    free = psutil.virtual_memory().available / 2**30
     text = f"{free:.1f} GiB free"
     return (OK, text) if free > 4 else (NOTE, f"{text}: enough for short runs; a long one needs 4")
 
@@ -74,7 +72,6 @@ def disk() -> Finding:
 
 def devices() -> Finding:
     """The devices of TensorFlow, and a matrix product."""
-    import numpy as np
     import tensorflow as tf
 
     ones = tf.ones([64, 64])
@@ -87,8 +84,6 @@ def devices() -> Finding:
 
 def reverb() -> Finding:
     """Writes and samples a transition; a note if other hosts can reach the servers."""
-    import numpy as np
-
     from labkit.replay.reverb_replay import ReverbReplay
     from labkit.replay.transitions import Layout, Transition
 
@@ -122,7 +117,6 @@ def rendering() -> Finding:
 def ffmpeg() -> Finding:
     """Writes and reads a short video with imageio-ffmpeg, as `plotting.video` does."""
     import imageio_ffmpeg
-    import numpy as np
 
     frames = np.random.default_rng(0).integers(0, 255, (8, 64, 64, 3), dtype=np.uint8)
     with tempfile.TemporaryDirectory() as folder:
@@ -132,26 +126,18 @@ def ffmpeg() -> Finding:
         for frame in frames:
             writer.send(frame)
         writer.close()
-        reader = imageio_ffmpeg.read_frames(path)
-        next(reader)  # the first item describes the stream
-        count = sum(1 for _ in reader)
+        _, *decoded = imageio_ffmpeg.read_frames(path)  # the first item describes the stream
+    count = len(decoded)
     return (OK, "wrote and read a video") if count == 8 else (FAILS, f"8 frames became {count}")
 
 
 def ray() -> Finding:
     """Runs one task in a Ray worker process."""
-    try:
-        version = importlib.metadata.version("ray")
-    except importlib.metadata.PackageNotFoundError:
+    if (version := installed_version("ray")) is None:
         return NOTE, "not installed; only notebook 04 needs it (pip install '.[ray]')"
+    command = [sys.executable, "-c", RAY_TASK]
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", RAY_TASK],
-            capture_output=True,
-            text=True,
-            timeout=RAY_LIMIT_SECONDS,
-            check=False,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RAY_LIMIT_SECONDS)
     except subprocess.TimeoutExpired:  # a busy machine; only notebook 04 needs Ray
         return NOTE, f"Ray {version}: no answer in {RAY_LIMIT_SECONDS} s; only notebook 04 needs it"
     if done.stdout.strip() != "42":
@@ -184,24 +170,17 @@ CHECKS: dict[str, Callable[[], Finding]] = {
 }
 
 
-def examine(check: Callable[[], Finding]) -> Finding:
-    """Runs one check; an exception is a finding, too."""
-    from labkit import quiet
-
-    try:
-        with quiet():
-            return check()
-    except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        return FAILS, f"{type(error).__name__}: {lines[0]}"
-
-
 def run_checks() -> int:
-    """Prints a line for each check; returns the exit status, 1 if a check fails."""
+    """Prints a line for each check; returns the exit status, 1 if a check fails or raises."""
     print(f"labkit {__version__}, Python {platform.python_version()}, {platform.platform()}")
     failed = 0
     for name, check in CHECKS.items():
-        status, text = examine(check)
+        try:
+            with quiet():
+                status, text = check()
+        except Exception as error:
+            reason = (str(error).strip().splitlines() or [""])[0]
+            status, text = FAILS, f"{type(error).__name__}: {reason}"
         failed += status == FAILS
         print(f"  {status:<6} {name:<10} {text}", flush=True)
     print(f"{failed} of {len(CHECKS)} checks fail" if failed else "everything works here")

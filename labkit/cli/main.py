@@ -31,7 +31,8 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
-notebook_argument = click.argument("notebook", type=click.Path(path_type=Path))
+PATH = click.Path(path_type=Path)
+notebook_argument = click.argument("notebook", type=PATH)
 parameters_option = click.option(
     *("-p", "--parameters", "pairs"),
     nargs=2,
@@ -41,7 +42,7 @@ parameters_option = click.option(
 )
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, context_settings={"show_default": True})
 @click.version_option(__version__, prog_name="labkit")
 def main() -> None:
     """Train Soft Actor-Critic from notebooks, compare runs, and watch the policies."""
@@ -74,15 +75,11 @@ def run(notebook: Path, pairs: tuple[tuple[str, str], ...]) -> None:
     )
 )
 @notebook_argument
-@click.option("--seeds", default="0 1 2", show_default=True, help="Seeds; one run for each.")
+@click.option("--seeds", default="0 1 2", help="Seeds; one run for each.")
 @click.option(
-    "--into",
-    default="runs/sweep",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="Folder of the run directories, SETTING/seed-N.",
+    "--into", default="runs/sweep", type=PATH, help="Folder of the run directories, SETTING/seed-N."
 )
-@click.option("--workers", default=os.cpu_count() or 1, show_default=True, help="Runs at a time.")
+@click.option("--workers", default=os.cpu_count() or 1, help="Runs at a time.")
 @parameters_option
 def sweep(
     notebook: Path, seeds: str, into: Path, workers: int, pairs: tuple[tuple[str, str], ...]
@@ -99,12 +96,10 @@ def sweep(
 
 @main.command(
     epilog=examples(
-        "labkit watch",
-        "labkit watch --replay --seed 7",
-        "labkit watch runs/0001 --out my.mp4",
+        "labkit watch", "labkit watch --replay --seed 7", "labkit watch runs/0001 --out my.mp4"
     )
 )
-@click.argument("run_dir", metavar="[RUN]", required=False, type=click.Path(path_type=Path))
+@click.argument("run_dir", metavar="[RUN]", required=False, type=PATH)
 @click.option("--replay", is_flag=True, help="Run the best policy and record a new clip.")
 @click.option(
     "--seed",
@@ -112,9 +107,7 @@ def sweep(
     metavar="N",
     help="Seed of the first episode, 0 by default; the second episode has the next one.",
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="The new clip, runs/watch.mp4 by default."
-)
+@click.option("--out", type=PATH, help="The new clip, runs/watch.mp4 by default.")
 def watch(run_dir: Path | None, replay: bool, seed: int | None, out: Path | None) -> None:
     """Show where the clip of the best policy is, or record a new clip.
 

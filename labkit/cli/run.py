@@ -24,35 +24,25 @@ from labkit.training import progress, run_directory, signals
 
 
 def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
-    """Checks the parameters, then executes the notebook in its run directory.
-
-    Args:
-        notebook: is not changed.
-        texts: parameter → text, as on the command line.
-
-    Returns:
-        The exit status of `execute`.
+    """Checks the parameters, then executes the notebook in its run directory; see `execute`.
 
     Raises:
         ParameterError: see `check`, and `run_directory.choose_directory`.
     """
     parameters, config = check(notebook, texts)
-    run_dir = run_directory.choose_directory(
-        texts.get("run_dir", ""), config, texts.get("resume", "auto")
-    )
+    wanted, resume = texts.get("run_dir", ""), texts.get("resume", "auto")
+    run_dir = run_directory.choose_directory(wanted, config, resume)
     return execute(notebook, run_dir, {**parameters, "run_dir": str(run_dir)})
 
 
 def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACConfig]:
-    """Checks the texts of the command line before a kernel starts.
+    """Checks the command line's texts, parameter → text, before a kernel starts.
 
     Returns:
-        The notebook's parameters, typed where they are fields of `SACConfig`, and the
-        configuration.
+        The parameters, typed where they are fields of `SACConfig`, and the configuration.
 
     Raises:
-        ParameterError: the notebook does not exist, has no such parameter, or a value is not
-            allowed.
+        ParameterError: there is no such notebook or parameter, or a value is not allowed.
     """
     if not notebook.is_file():
         raise ParameterError(f"there is no notebook {str(notebook)!r}")
@@ -90,18 +80,14 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
     status, message = 0, f"done: {output}"
     try:
         with signals.stop_request(stop.touch):
-            papermill.execute_notebook(
-                str(notebook),
-                str(output),
-                parameters,
-                progress_bar={"desc": "cells", "unit": "cell", **bar_options()},
-            )
+            cells = {"desc": "cells", "unit": "cell", **bar_options()}
+            papermill.execute_notebook(str(notebook), str(output), parameters, progress_bar=cells)
     except PapermillExecutionError as error:
         if error.ename == "KeyboardInterrupt" and stop.exists():
             status, message = 130, f"stopped {error.evalue}; the same command starts it again"
         else:
-            marked = f"the cell that failed is marked in {output}"
-            status, message = 1, f"{error.ename}: {error.evalue}\n{marked}"
+            reason = f"{error.ename}: {error.evalue}"
+            status, message = 1, f"{reason}\nthe cell that failed is marked in {output}"
     except KeyboardInterrupt:
         status, message = 130, f"interrupted; the results so far are in {run_dir}"
     finally:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
+import click
 from tqdm import tqdm
 
 from labkit.analysis import compare
@@ -31,23 +32,14 @@ POLL_SECONDS = 0.5
 
 @attrs.define
 class Job:
-    """One run of a sweep.
-
-    Attributes:
-        run_dir: the run directory.
-        texts: parameter → text, as on the command line, without `run_dir`.
-        config: the checked configuration.
-        process: its process, once started.
-        cores: numbers of the cores it may use; empty: all.
-        steps: gradient steps that the sweep's progress bar has counted.
-    """
+    """One run of a sweep."""
 
     run_dir: Path
-    texts: dict[str, str]
+    texts: dict[str, str]  # parameter → text, as on the command line, without `run_dir`
     config: SACConfig
     process: subprocess.Popen | None = None
-    cores: frozenset[int] = frozenset()
-    steps: int = 0
+    cores: frozenset[int] = frozenset()  # numbers of the cores it may use; empty: all
+    steps: int = 0  # gradient steps that the sweep's progress bar has counted
 
     @property
     def name(self) -> str:
@@ -61,22 +53,17 @@ class Job:
 
     def finished(self) -> bool:
         """Whether the run directory has the final evaluation."""
-        return (self.run_dir / "config.json").exists() and run_directory.is_finished(
-            self.run_dir, self.config
-        )
+        started = (self.run_dir / "config.json").exists()
+        return started and run_directory.is_finished(self.run_dir, self.config)
 
     def start(self, notebook: Path) -> None:
         """Starts `labkit run` on the job's cores."""
         self.run_dir.parent.mkdir(parents=True, exist_ok=True)
         pairs = {**self.texts, "run_dir": str(self.run_dir)}
-        arguments = [word for name, text in pairs.items() for word in ("-p", name, text)]
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "labkit.cli.main", "run", str(notebook), *arguments],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # the terminal's Ctrl-C reaches the sweep alone
-            )
+        command = [sys.executable, "-m", "labkit.cli.main", "run", str(notebook)]
+        command += [word for name, text in pairs.items() for word in ("-p", name, text)]
+        with self.log.open("a") as log:  # a session: the terminal's Ctrl-C reaches the sweep alone
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         if self.cores:  # before TensorFlow loads and makes a thread for each core it may use
             os.sched_setaffinity(self.process.pid, self.cores)
 
@@ -94,7 +81,7 @@ class Job:
 
     def interrupt(self) -> None:
         """Asks the run to stop after its iteration; a second time: to stop at once."""
-        if self.process is not None and self.running():
+        if self.process is not None:
             self.process.send_signal(signal.SIGINT)
 
     def end(self) -> None:
@@ -111,14 +98,7 @@ class Job:
 def run_sweep(
     notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path, workers: int
 ) -> int:
-    """Runs every seed, then executes notebook 05 on all runs in `into`.
-
-    Args:
-        notebook: see `plan`, as for `seeds`, `texts` and `into`.
-        seeds: one run for each.
-        texts: parameters of every run.
-        into: folder of the run directories, and of the executed notebook 05.
-        workers: runs at a time.
+    """Runs every seed, `workers` at a time, then executes notebook 05 on all runs in `into`.
 
     Returns:
         The exit status: 0, or 1 if a run is unfinished or notebook 05 failed.
@@ -131,36 +111,25 @@ def run_sweep(
     jobs = plan(notebook, seeds, texts, into)
     unfinished = run_all(notebook, jobs, workers)
     for job in unfinished:
-        message = f"not finished: {job.name}, see {job.log}; the same command resumes it"
-        print(message, file=sys.stderr)
+        text = f"not finished: {job.name}, see {job.log}; the same command resumes it"
+        click.echo(text, err=True)
     if unfinished:
         return 1
     comparison = notebook.with_name(COMPARISON)
     if not comparison.is_file():
-        print(f"no comparison: there is no {comparison}", file=sys.stderr)
+        click.echo(f"no comparison: there is no {comparison}", err=True)
         return 0
     budget = jobs[0].config.num_iterations
     return execute(comparison, into, {"runs": str(into.resolve()), "budget": budget})
 
 
 def plan(
-    notebook: Path,
-    seeds: Sequence[str],
-    texts: dict[str, str],
-    into: Path,
-    setting: str | None = None,
+    notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path, setting: str = ""
 ) -> list[Job]:
-    """Checks every run before the first one starts.
+    """Checks every run before the first one starts; makes one job for each seed.
 
-    Args:
-        notebook: has the parameters seed and run_dir.
-        seeds: one run for each.
-        texts: parameters of every run, parameter → text, as on the command line.
-        into: folder for `setting/seed-N`.
-        setting: the folder's name; None: made of the parameters in `texts`.
-
-    Returns:
-        One job for each seed.
+    `texts` are the parameters of every run, parameter → text, as on the command line. A run's
+    directory is `into/setting/seed-N`; an empty `setting` is made of the parameters in `texts`.
 
     Raises:
         ParameterError: a parameter or a seed is not allowed, or a directory holds another run.
@@ -178,10 +147,9 @@ def plan(
     for seed in seeds:
         run_dir = into / setting / f"seed-{seed}"
         wanted = {**texts, "seed": seed}
-        _, config = check(notebook, wanted)
-        job = Job(run_dir, wanted, config)
+        job = Job(run_dir, wanted, check(notebook, wanted)[1])
         if (run_dir / "config.json").exists() and not job.finished():
-            run_directory.check_resumable(run_dir, config)
+            run_directory.check_resumable(run_dir, job.config)
         jobs.append(job)
     return jobs
 
@@ -190,9 +158,7 @@ def free_share(workers: int, taken: Sequence[frozenset[int]]) -> frozenset[int]:
     """The cores for one of `workers` parallel runs: the share that the fewest others use.
 
     Runs that share cores wait for one another: a gradient step ends when its last thread does.
-
-    Returns:
-        Numbers of cores, as `os.sched_setaffinity` takes them; empty on systems without it.
+    The result is empty on systems without `os.sched_setaffinity`.
     """
     if not hasattr(os, "sched_getaffinity"):
         return frozenset()
@@ -256,13 +222,10 @@ def _count_steps(bar: tqdm, job: Job, ended: bool) -> None:
 
 
 def _ending(job: Job, stopped: bool) -> str:
-    """One line about a job whose process has ended."""
+    """One line about a job whose process has ended; for a failed one, its last line of output."""
     if job.finished():
         return f"done: {job.name}"
-    return f"stopped: {job.name}" if stopped else f"failed: {job.name}: {last_line(job.log)}"
-
-
-def last_line(log: Path) -> str:
-    """The last line of a log that is not empty; a carriage return also ends a line."""
-    lines = log.read_text(errors="replace").replace("\r", "\n").splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+    if stopped:
+        return f"stopped: {job.name}"
+    output = job.log.read_text(errors="replace").strip().splitlines() or ["no output"]
+    return f"failed: {job.name}: {output[-1].strip()}"

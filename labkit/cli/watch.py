@@ -32,10 +32,8 @@ def best_policy() -> Path:
     for root in (Path.cwd(), CHECKOUT):
         if (root / BEST / "clip.mp4").is_file():
             return root / BEST
-    raise ParameterError(
-        f"no {BEST / 'clip.mp4'} here (only a checkout has it); "
-        "name a run directory, such as `labkit watch runs/0001`"
-    )
+    missing = f"no {BEST / 'clip.mp4'} here (only a checkout has it)"
+    raise ParameterError(f"{missing}; name a run directory, such as `labkit watch runs/0001`")
 
 
 def record(folder: Path, seed: int, out: Path) -> None:
@@ -46,10 +44,7 @@ def record(folder: Path, seed: int, out: Path) -> None:
 
 
 def load(folder: Path) -> tuple["PyEnvironment", Policy]:
-    """The environment and the saved policy of a run.
-
-    Args:
-        folder: has the run's `config.json`, and its SavedModel in `policy/`.
+    """The environment of a run's `config.json`, and its policy, the SavedModel in `policy/`.
 
     Raises:
         ParameterError: one of them is missing, or `config.json` is damaged.
@@ -71,13 +66,9 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
 
 
 def film(folder: Path, seed: int, out: Path, max_steps: int = 1000) -> list[video.Recording]:
-    """Records two deterministic episodes, one after the other, in one MP4.
+    """Records two deterministic episodes, each of at most `max_steps` env steps, in one MP4.
 
-    Args:
-        folder: see `load`.
-        seed: of the first episode; the second episode has the next one.
-        out: the MP4.
-        max_steps: env steps after which an episode is cut.
+    The first episode has the seed `seed`, the second one the next.
 
     Raises:
         ParameterError: see `load`.

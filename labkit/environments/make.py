@@ -80,15 +80,11 @@ def check_specs(env: "PyEnvironment") -> None:
     for kind, spec in (("observations", env.observation_spec()), ("actions", action_spec)):
         shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
         if shape is None or len(shape) != 1 or not np.issubdtype(dtype, np.floating):
-            allowed = (
-                f"an environment whose {kind} are one vector of real numbers; this one has {kind} "
-                f"of shape {shape} and dtype {dtype}"
-            )
+            found = f"this one has {kind} of shape {shape} and dtype {dtype}"
+            allowed = f"an environment whose {kind} are one vector of real numbers; {found}"
             raise invalid("env_name", name, allowed)
     # TF-Agents turns an infinite bound into the largest float32.
-    if np.max(np.abs([action_spec.minimum, action_spec.maximum])) >= np.finfo(np.float32).max:
-        allowed = (
-            "an environment with bounded actions; those of this one range from "
-            f"{np.min(action_spec.minimum):g} to {np.max(action_spec.maximum):g}"
-        )
-        raise invalid("env_name", name, allowed)
+    low, high = np.min(action_spec.minimum), np.max(action_spec.maximum)
+    if max(-low, high) >= np.finfo(np.float32).max:
+        found = f"those of this one range from {low:g} to {high:g}"
+        raise invalid("env_name", name, f"an environment with bounded actions; {found}")

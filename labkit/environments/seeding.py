@@ -84,10 +84,7 @@ class SeededEnv(gym.Wrapper):
 
     def reset(self, **kwargs: Any) -> Any:
         """Begins an episode with this environment's own generators."""
-        with (
-            self._own_generators(),
-            quiet(),
-        ):  # some environments print here
+        with self._own_generators(), quiet():  # some environments print here
             return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> Any:

@@ -20,11 +20,9 @@ KILLED = (
 
 
 class Watchdog:
-    """Watches one environment at a time.
+    """Watches one environment at a time: a step or a reset may take `limit` seconds, 0 = no limit.
 
-    Args:
-        limit: seconds that a step or a reset may take; 0 means no limit.
-        folder: where the kill note `NOTE` is written for the next start.
+    The kill note `NOTE` is written to `folder` for the next start.
     """
 
     def __init__(self, limit: float = 0, folder: Path = Path()):

@@ -91,9 +91,8 @@ class SeededSacAgent(sac_agent.SacAgent):
         seed = tf.stack([tf.constant(self._seed, tf.int64), counter])
         # Each replica draws all rows and keeps its own: a few thousand numbers take less time
         # than one exchange between devices.
-        return replica_slice(
-            tf.random.stateless_normal([shape[0] * replicas, shape[1]], seed), replicas
-        )
+        noise = tf.random.stateless_normal([shape[0] * replicas, shape[1]], seed)
+        return replica_slice(noise, replicas)
 
 
 def create_agent(
@@ -102,9 +101,15 @@ def create_agent(
     """Builds networks, optimizers and agent under the strategy's scope and initialises them.
 
     Notebook 03 builds the same agent step by step.
+
+    Raises:
+        ParameterError: the observation scale has a wrong length.
     """
     observation_spec, action_spec, time_step_spec = spec_utils.get_tensor_specs(env)
-    check_scale(config, observation_spec.shape[0])
+    size = observation_spec.shape[0]
+    if len(config.observation_scale) not in (0, size):
+        allowed = f"{size} numbers for {config.env_name}, or empty"
+        raise invalid("observation_scale", config.observation_scale, allowed)
     with strategy.scope():
         critic_net = ScaledCriticNetwork(
             (observation_spec, action_spec),
@@ -131,20 +136,6 @@ def create_agent(
         )
         agent.initialize()
     return agent
-
-
-def check_scale(config: SACConfig, observation_size: int) -> None:
-    """Rejects an observation scale of the wrong length.
-
-    Raises:
-        ParameterError: names both lengths.
-    """
-    if len(config.observation_scale) not in (0, observation_size):
-        raise invalid(
-            "observation_scale",
-            config.observation_scale,
-            f"{observation_size} numbers for {config.env_name}, or empty",
-        )
 
 
 def hyperparameters(config: SACConfig) -> dict[str, Any]:

@@ -21,11 +21,8 @@ def play(
 ) -> Iterator[tuple[Transition, bool]]:
     """Plays an episode to its end, one step for each item that is asked for.
 
-    Args:
-        env: a TF-Agents `PyEnvironment`.
-        policy: maps an observation `[obs]` to an action `[act]`.
-        time_step: what `env.reset()` returned.
-        env_steps: env steps before this episode; error messages count from it.
+    `time_step` is what `env.reset()` returned; error messages count from `env_steps`, the number of
+    env steps before this episode.
 
     Yields:
         Each transition, and whether the episode is over.
@@ -39,9 +36,8 @@ def play(
         action = policy(observation)
         time_step = env.step(action)
         env_steps += 1
-        transition = Transition(
-            observation, action, time_step.reward, time_step.discount, time_step.observation
-        )
+        reward, discount = time_step.reward, time_step.discount
+        transition = Transition(observation, action, reward, discount, time_step.observation)
         check_finite(transition, env_steps)
         yield transition, bool(time_step.is_last())
 
@@ -49,12 +45,8 @@ def play(
 class Collector:
     """Steps one environment with one policy and hands each transition to `write`.
 
-    Args:
-        env: a TF-Agents `PyEnvironment`; the first step begins a new episode.
-        policy: maps an observation `[obs]` to an action `[act]`; may be replaced at any time.
-        write: takes each transition, such as `ReverbReplay.write`.
-        before_episode: is called before each episode.
-        n_step, gamma: each transition spans that many env steps, see `NStepWriter`.
+    The first step begins a new episode; `policy` may be replaced at any time. Each transition spans
+    `n_step` env steps, see `NStepWriter`.
     """
 
     def __init__(
@@ -115,20 +107,14 @@ class Collector:
 def check_finite(transition: Transition, env_step: int) -> None:
     """Rejects values that are infinite or not a number: they would spread into every weight.
 
-    Args:
-        transition: one env step.
-        env_step: its number, for the message.
-
     Raises:
         DivergedError: the action is not finite.
         BrokenEnvironmentError: the observation or the reward is not, or has another shape.
     """
     observation, expected = transition.next_observation, transition.observation.shape
     if observation.shape != expected:
-        raise BrokenEnvironmentError(
-            f"the environment's observation has shape {observation.shape}, not {expected}, "
-            f"at env step {env_step}"
-        )
+        found = f"observation has shape {observation.shape}, not {expected}, at env step {env_step}"
+        raise BrokenEnvironmentError(f"the environment's {found}")
     values = {"action": transition.action, "observation": observation, "reward": transition.reward}
     for name, value in values.items():
         if np.isfinite(value).all():

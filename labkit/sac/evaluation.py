@@ -35,10 +35,8 @@ class Evaluation:
 
     def __str__(self) -> str:
         spread = f" ± {np.std(self.returns, ddof=1):.2f}" if len(self.returns) > 1 else ""
-        text = (
-            f"mean return {self.mean_return:+.2f}{spread} over {len(self.returns)} episodes, "
-            f"mean length {np.mean(self.lengths):.0f} steps"
-        )
+        text = f"mean return {self.mean_return:+.2f}{spread} over {len(self.returns)} episodes"
+        text += f", mean length {np.mean(self.lengths):.0f} steps"
         if np.isfinite(self.distances).all():
             text += f", mean forward distance {np.mean(self.distances):.2f} m"
         return text
@@ -53,12 +51,9 @@ def evaluate(
 ) -> Evaluation:
     """Plays `episodes` episodes; the same seed gives the same episodes.
 
-    Args:
-        env: a TF-Agents `PyEnvironment`, which is seeded here; training must not share it.
-        policy: maps an observation `[obs]` to an action `[act]`; deterministic for a final score.
-        episodes: how many.
-        seed: seed of the environment's randomness.
-        after_episode: receives the number of finished episodes, for a progress display.
+    The environment is seeded here: training must not share it. The policy maps an observation
+    `[obs]` to an action `[act]` and is deterministic for a final score. `after_episode` receives
+    the number of finished episodes, for a progress display.
     """
     env.seed(seed)
     rows = []

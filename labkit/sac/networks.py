@@ -82,10 +82,8 @@ class ScaledCriticNetwork(critic_network.CriticNetwork):
         training: bool = False,
     ) -> tuple[tf.Tensor, Any]:
         """Returns Q `[batch] float32` for `(observation [batch, obs], action [batch, act])`."""
-        observation, action = inputs
-        return super().call(
-            (observation / self._scale, action), step_type, network_state, training=training
-        )
+        scaled = (inputs[0] / self._scale, inputs[1])
+        return super().call(scaled, step_type, network_state, training=training)
 
 
 class ScaledActorNetwork(actor_distribution_network.ActorDistributionNetwork):
@@ -117,6 +115,5 @@ class ScaledActorNetwork(actor_distribution_network.ActorDistributionNetwork):
         mask: Any = None,
     ) -> tuple[Any, Any]:
         """Returns the action distribution for observations `[batch, obs]`."""
-        return super().call(
-            observations / self._scale, step_type, network_state, training=training, mask=mask
-        )
+        scaled = observations / self._scale
+        return super().call(scaled, step_type, network_state, training=training, mask=mask)

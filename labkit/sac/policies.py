@@ -19,11 +19,9 @@ class ActorPolicy:
     Its actions equal those of TF-Agents' policies. Its noise comes from a separate generator, so
     that no other random draw changes it.
 
-    Args:
-        agent: its actor's weights, observation scale and action bounds are used.
-        seed: of the exploration noise; None makes the policy deterministic: the squashed mean.
-        greedy_share: share of the episodes that are played without noise even so. The final
-            evaluation uses the deterministic policy, whose states the critic otherwise rarely sees.
+    `seed` is that of the exploration noise; None makes the policy deterministic: the squashed mean.
+    `greedy_share` of the episodes are played without noise even so: the final evaluation uses the
+    deterministic policy, whose states the critic otherwise rarely sees.
     """
 
     def __init__(self, agent: "SeededSacAgent", seed: int | None = None, greedy_share: float = 0.0):
@@ -41,10 +39,8 @@ class ActorPolicy:
     def set_weights(self, flat: np.ndarray) -> None:
         """Takes all parameters `[parameters] float32`, as `update.flat_weights` returns them."""
         ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])[:-1]
-        arrays = [
-            part.reshape(shape)
-            for part, shape in zip(np.split(flat, ends), self._shapes, strict=True)
-        ]
+        parts = zip(np.split(flat, ends), self._shapes, strict=True)
+        arrays = [part.reshape(shape) for part, shape in parts]
         self._layers = list(zip(arrays[0::2], arrays[1::2], strict=True))
 
     def new_episode(self) -> None:

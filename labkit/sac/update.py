@@ -35,27 +35,21 @@ def make_update(
     @tf.function(autograph=False)
     def update(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # TF-Agents divides each replica's sum by the global batch: their sum is the mean.
-        losses = strategy.reduce(
-            tf.distribute.ReduceOp.SUM, strategy.run(train_replica, (rows,)), axis=None
-        )
+        shares = strategy.run(train_replica, (rows,))
+        losses = strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
         return tf.concat([losses, [agent._log_alpha.read_value()]], 0), flat_weights(agent)
 
     return update
 
 
 def make_steps(
-    agent: SeededSacAgent,
-    update: "TensorFlowFunction",
-    batches: Iterator[tf.Tensor],
+    agent: SeededSacAgent, update: "TensorFlowFunction", batches: Iterator[tf.Tensor]
 ) -> tuple[Callable[[int], tuple[tf.Tensor, tf.Tensor]], tf.Variable]:
     """Compiles several gradient steps into one call, each on the next batch.
 
     Entering and leaving TensorFlow takes about a fifth of a step of the Minitaur's networks.
-
-    Args:
-        agent: the agent that `update` trains.
-        update: from `make_update`, compiled before: a loop cannot create the optimizers' variables.
-        batches: an iterator over a `tf.data.Dataset` of rows `[batch, width] float32`.
+    `update` is from `make_update`, compiled before: a loop cannot create the optimizers' variables.
+    `batches` iterates over a `tf.data.Dataset` of rows `[batch, width] float32`.
 
     Returns:
         A function of a number of steps (int32) that returns the sum of their losses with the last

@@ -25,23 +25,12 @@ KEPT = 2
 
 
 def save(
-    folder: Path,
-    step: int,
-    arrays: list[np.ndarray],
-    state: dict[str, Any],
-    replay: BatchSource,
+    folder: Path, step: int, arrays: list[np.ndarray], state: dict[str, Any], replay: BatchSource
 ) -> Path:
-    """Writes one checkpoint, then deletes all but the newest `KEPT`.
+    """Writes the checkpoint of gradient step `step`, then deletes all but the newest `KEPT`.
 
-    Args:
-        folder: the run's `checkpoints/`.
-        step: gradient steps done; names the checkpoint.
-        arrays: the agent's variables, in the order of `agent.state_variables`.
-        state: numbers and text for `state.json`.
-        replay: the replay table, which writes its own files.
-
-    Returns:
-        The checkpoint's directory.
+    `folder` is the run's `checkpoints/`, `arrays` the agent's variables in the order of
+    `agent.state_variables`, `state` numbers and text. Returns the checkpoint's directory.
 
     Raises:
         StorageError: the disk is full, read-only or gone; the previous checkpoint is unchanged.
@@ -62,23 +51,14 @@ def save(
         partial.rename(final)
         _flush_to_disk(folder)
         shutil.rmtree(deleted, ignore_errors=True)
-        for old in steps(folder)[:-KEPT]:
-            _delete(folder / f"{old:09d}")
+        for old in steps(folder)[:-KEPT]:  # renamed first: a half-deleted one would look complete
+            (folder / f"{old:09d}").rename(deleted)
+            shutil.rmtree(deleted, ignore_errors=True)
     except (OSError, RuntimeError, IndexError) as error:  # Reverb raises the last for a full disk
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise StorageError(
-            f"no checkpoint could be written to {folder} at gradient step {step} ({reason})"
-        ) from None
+        what = f"no checkpoint could be written to {folder} at gradient step {step}"
+        raise StorageError(f"{what} ({reason})") from None
     return final
-
-
-def _delete(checkpoint: Path) -> None:
-    """Renames a checkpoint, then deletes it: a half-deleted one would look complete."""
-    deleted = checkpoint.with_name("deleted")
-    shutil.rmtree(deleted, ignore_errors=True)
-    if checkpoint.exists():
-        checkpoint.rename(deleted)
-        shutil.rmtree(deleted, ignore_errors=True)
 
 
 def _flush_to_disk(path: Path) -> None:
@@ -91,9 +71,7 @@ def _flush_to_disk(path: Path) -> None:
 
 def steps(folder: Path) -> list[int]:
     """The gradient steps of every complete checkpoint, oldest first."""
-    if not folder.is_dir():
-        return []
-    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
 
 
 def latest(folder: Path) -> Path | None:
@@ -108,26 +86,22 @@ def load(checkpoint: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
     Raises:
         ParameterError: a file is missing, truncated or of another format; names the file.
     """
-    for name in ("state.json", "agent.npz", "replay"):
-        if not (checkpoint / name).exists():
-            raise ParameterError(f"{checkpoint / name} is missing: this checkpoint cannot be used")
+    text, archive = checkpoint / "state.json", checkpoint / "agent.npz"
+    for path in (text, archive, checkpoint / "replay"):
+        if not path.exists():
+            raise ParameterError(f"{path} is missing: this checkpoint cannot be used")
     try:
-        state = json.loads((checkpoint / "state.json").read_text())
+        state = json.loads(text.read_text())
         version = state["format"]
     except (ValueError, KeyError, TypeError):
-        raise ParameterError(
-            f"{checkpoint / 'state.json'} is damaged: it is not the JSON that labkit writes"
-        ) from None
+        raise ParameterError(f"{text} is damaged: it is not the JSON that labkit writes") from None
     if version != FORMAT:
-        raise ParameterError(
-            f"{checkpoint / 'state.json'} has format {version}; this labkit reads format {FORMAT}"
-        )
+        raise ParameterError(f"{text} has format {version}; this labkit reads format {FORMAT}")
     try:
-        with np.load(checkpoint / "agent.npz", allow_pickle=False) as file:
-            arrays = [file[name] for name in sorted(file.files)]
+        with np.load(archive, allow_pickle=False) as arrays:
+            return [arrays[name] for name in sorted(arrays.files)], state
     except Exception as error:  # zipfile, zlib, struct and numpy each raise another one
-        raise ParameterError(f"{checkpoint / 'agent.npz'} is damaged: {error}") from None
-    return arrays, state
+        raise ParameterError(f"{archive} is damaged: {error}") from None
 
 
 def assign(variables: list[Any], arrays: list[np.ndarray], checkpoint: Path) -> None:

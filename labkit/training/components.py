@@ -33,13 +33,8 @@ COLLECT_SEED, EVAL_SEED, NOISE_SEED = 0, 1_000_003, 2_000_003
 class TrainingComponents:
     """What a training works with. `build` makes it; notebook 03 makes each component by hand.
 
-    Attributes:
-        strategy: the devices of the gradient steps.
-        collect_env: the environment that transitions are collected in.
-        eval_env: another one, for evaluations.
-        agent: the SAC agent, made under the strategy's scope.
-        replay: the table; it holds the transitions of the warm-up when training begins.
-        env_steps: env steps so far, the warm-up included.
+    The agent is made under the strategy's scope. The table holds the transitions of the warm-up
+    when training begins; `env_steps` counts env steps so far, the warm-up included.
     """
 
     strategy: tf.distribute.Strategy
@@ -59,9 +54,6 @@ class TrainingComponents:
 
         Adam's moments stay as they are. Without a checkpoint nothing changes.
 
-        Args:
-            run_path: the run directory.
-
         Raises:
             ParameterError: the checkpoint is damaged, or of other networks.
         """
@@ -80,12 +72,9 @@ class TrainingComponents:
 
 
 def open_replay(config: SACConfig, layout: Layout, folder: Path | None = None) -> ReplayTable:
-    """The empty replay table that `config.replay` names.
+    """The empty replay table that `config.replay` names, with rows of this layout.
 
-    Args:
-        config: the configuration.
-        layout: what a row holds.
-        folder: where a Reverb server writes its snapshots; None makes a temporary directory.
+    A Reverb server writes its snapshots to `folder`; None makes a temporary directory.
 
     Raises:
         ParameterError: Reverb cannot be imported here.
@@ -107,20 +96,12 @@ def open_replay(config: SACConfig, layout: Layout, folder: Path | None = None) -
 def build(
     config: SACConfig, make_env: MakeEnv | None = None, folder: Path | None = None
 ) -> TrainingComponents:
-    """Makes all components from a configuration.
-
-    Args:
-        config: the configuration.
-        make_env: returns a Gym environment, in place of `config.env_name`.
-        folder: see `open_replay`.
-    """
+    """Makes all components; `make_env` replaces `config.env_name`; `folder`: see `open_replay`."""
     seed_everything(config.seed)
     strategy = make_strategy(config.strategy, config.batch_size)
     source = make_env or config.env_name
     collect_env = make_environment(
-        source,
-        seed=config.seed + COLLECT_SEED,
-        bootstrap_time_limits=config.bootstrap_time_limits,
+        source, seed=config.seed + COLLECT_SEED, bootstrap_time_limits=config.bootstrap_time_limits
     )
     check_specs(collect_env)
     return TrainingComponents(

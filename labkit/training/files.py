@@ -1,6 +1,5 @@
 """Files that are never seen half-written: each is written under another name, then renamed."""
 
-import shutil
 from pathlib import Path
 
 
@@ -9,9 +8,3 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(content.encode() if isinstance(content, str) else content)
     partial.replace(path)
-
-
-def replace_directory(partial: Path, final: Path) -> None:
-    """Moves a finished directory to `final`, in place of an older one."""
-    shutil.rmtree(final, ignore_errors=True)
-    partial.rename(final)

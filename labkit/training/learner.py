@@ -26,14 +26,8 @@ EXECUTORS = {"local": "labkit.train", "ray": "labkit.train_on_ray"}
 class Learner:
     """Takes gradient steps on batches of the replay table; counts, logs and saves them.
 
-    Args:
-        config: the configuration.
-        run: where metrics, policy and checkpoints are written.
-        agent: is trained.
-        strategy: the devices it is trained on.
-        layout: of the table's rows.
-        replay: the table.
-        executor: a key of `EXECUTORS`; each resumes only its own checkpoints.
+    `layout` is that of the table's rows. `executor` is a key of `EXECUTORS`; each executor resumes
+    only its own checkpoints.
     """
 
     def __init__(
@@ -102,12 +96,8 @@ class Learner:
     def count_until_due(self, most: int) -> int:
         """Number of gradient steps to take now: at most `most`, and up to the next due action."""
         config = self.config
-        intervals = (
-            config.log_interval,
-            config.policy_save_interval,
-            config.eval_interval,
-            config.checkpoint_interval,
-        )
+        intervals = [config.log_interval, config.policy_save_interval]
+        intervals += [config.eval_interval, config.checkpoint_interval]
         due = [interval - self.step % interval for interval in intervals if interval]
         return min(config.steps_per_call, most, config.num_iterations - self.step, *due)
 
@@ -128,11 +118,10 @@ class Learner:
         except tf.errors.InvalidArgumentError as error:
             if "inf or nan" not in str(error):
                 raise
-            what = next(name for name in ("Critic", "Actor", "Alpha") if name in str(error))
+            name = next(name for name in ("Critic", "Actor", "Alpha") if name in str(error))
+            what = f"{name.lower()} loss is infinite or not a number"
             step = self.step + int(self.started)
-            raise DivergedError(
-                f"{what.lower()} loss is infinite or not a number at gradient step {step}"
-            ) from None
+            raise DivergedError(f"{what} at gradient step {step}") from None
         return losses.numpy(), weights.numpy()
 
     def record_steps(
@@ -140,11 +129,8 @@ class Learner:
     ) -> None:
         """Counts gradient steps, and logs them and saves the policy where that is due.
 
-        Args:
-            count: how many were taken.
-            losses: as `gradient_steps` returned them.
-            env_step: env steps so far, the warm-up included.
-            collect_return: mean return of the latest collected episodes.
+        `losses` are as `gradient_steps` returned them, `env_step` includes the warm-up, and
+        `collect_return` is the mean return of the latest collected episodes.
         """
         self.step += count
         self.env_step = env_step

@@ -53,7 +53,7 @@ def train(
     stop button and SIGTERM end the run after its iteration, with a checkpoint.
 
     Args:
-        config: the configuration.
+        config: every hyperparameter.
         run: an open run of this configuration; None makes a new numbered directory under `runs/`.
         components: made by hand, with a filled table; None builds them and warms up.
         make_env: returns a Gym environment, as in `labkit.train(config, make_env=MyEnv)`; not
@@ -83,7 +83,10 @@ def train(
         print(f"the last start of this run: {reason}")
     try:
         training = LocalTraining(config, run, components)
-        with _watched(config, run, components), _short_switches(), stop_request() as stop:
+        watchdog = Watchdog(config.environment_timeout, run.path)
+        for env in (components.collect_env, components.eval_env):
+            seeded_env(env).watchdog = watchdog
+        with contextlib.closing(watchdog), _short_switches(), stop_request() as stop:
             training.execute(stop)
     finally:
         if made_here:
@@ -103,13 +106,9 @@ class LocalTraining:
         c = components
         self.learner = Learner(config, run, c.agent, c.strategy, c.layout, c.replay)
         self.policy = ActorPolicy(c.agent, config.seed + NOISE_SEED, config.greedy_share)
+        write, before_episode = c.replay.write, self.policy.new_episode
         self.collector = Collector(
-            c.collect_env,
-            self.policy,
-            c.replay.write,
-            self.policy.new_episode,
-            config.n_step,
-            config.gamma,
+            c.collect_env, self.policy, write, before_episode, config.n_step, config.gamma
         )
         self.deterministic_policy = ActorPolicy(c.agent)
         self.first_env_step = c.env_steps
@@ -209,14 +208,13 @@ class LocalTraining:
 
     def save_checkpoint(self) -> None:
         """Writes agent, replay table, generators and counters together; see `checkpoint`."""
-        self.learner.save(
-            {
-                "env_steps_before": self.first_env_step,
-                "collector": self.collector.get_state(),
-                "noise": self.policy.get_state(),
-                "environment": seeded_env(self.components.collect_env).get_state(),
-            }
-        )
+        state = {
+            "env_steps_before": self.first_env_step,
+            "collector": self.collector.get_state(),
+            "noise": self.policy.get_state(),
+            "environment": seeded_env(self.components.collect_env).get_state(),
+        }
+        self.learner.save(state)
 
     def restore(self, saved: Path) -> None:
         """Restores everything from a checkpoint."""
@@ -238,9 +236,6 @@ class BackgroundThread:
 
     A thread that waits inside TensorFlow or Reverb cannot be interrupted; Python's own executors
     would join it when their block ends, and again when the interpreter exits.
-
-    Args:
-        name: of the thread, for debuggers.
     """
 
     def __init__(self, name: str):
@@ -266,18 +261,6 @@ class BackgroundThread:
 
     def __exit__(self, *error: object) -> None:
         self._tasks.put(None)  # the thread ends after its present task
-
-
-@contextlib.contextmanager
-def _watched(config: SACConfig, run: Run, components: TrainingComponents) -> Iterator[None]:
-    """Ends the process when an environment hangs; see `watchdog`."""
-    watchdog = Watchdog(config.environment_timeout, run.path)
-    for env in (components.collect_env, components.eval_env):
-        seeded_env(env).watchdog = watchdog
-    try:
-        yield
-    finally:
-        watchdog.close()
 
 
 @contextlib.contextmanager

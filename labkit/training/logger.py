@@ -12,7 +12,6 @@ from labkit.errors import storage
 from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent
 from labkit.sac.evaluation import Evaluation
-from labkit.training.files import replace_directory
 from labkit.training.run_directory import Run
 
 LOSSES = ("critic_loss", "actor_loss", "alpha_loss")
@@ -22,10 +21,7 @@ SCALARS = (*LOSSES, "alpha", "collect_return", "eval_return")
 class RunLogger:
     """Writes one run's rows, the same numbers as TensorBoard events, and its policy.
 
-    Args:
-        run: the run directory.
-        agent: its deterministic policy is saved.
-        spent: seconds that a resumed run took before.
+    The deterministic policy of `agent` is saved; `spent` seconds were taken before a resume.
     """
 
     def __init__(self, run: Run, agent: SeededSacAgent, spent: float = 0.0):
@@ -43,12 +39,7 @@ class RunLogger:
         return time.monotonic() - self._started
 
     def log(
-        self,
-        step: int,
-        env_step: int,
-        losses: Sequence[float],
-        alpha: float,
-        collect_return: float,
+        self, step: int, env_step: int, losses: Sequence[float], alpha: float, collect_return: float
     ) -> None:
         """Writes a row: mean losses since the last row, current α and recent return."""
         values = dict(zip(LOSSES, map(float, losses), strict=True))
@@ -60,10 +51,7 @@ class RunLogger:
     def log_evaluation(self, step: int, env_step: int, evaluation: Evaluation) -> None:
         """Writes an evaluation's row; `step` and `env_step` are those of its weights."""
         self._run.log_evaluation(
-            evaluation,
-            env_step=env_step,
-            gradient_step=step,
-            wall_seconds=self.seconds(),
+            evaluation, env_step=env_step, gradient_step=step, wall_seconds=self.seconds()
         )
         self._write_events(step, {"eval_return": evaluation.mean_return})
 
@@ -79,7 +67,8 @@ class RunLogger:
         with storage(final), quiet():
             shutil.rmtree(partial, ignore_errors=True)
             self._saver.save(str(partial))
-            replace_directory(partial, final)
+            shutil.rmtree(final, ignore_errors=True)
+            partial.rename(final)
 
     def close(self) -> None:
         """Writes the remaining events to disk."""

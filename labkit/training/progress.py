@@ -12,6 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from labkit.parameters import grouped
 from labkit.training.files import write_atomically
 
 # `labkit run` executes the notebook in a kernel, whose output is a cell, not the terminal: the
@@ -34,38 +35,30 @@ class Sink:
 
 
 class _FileSink(Sink):
-    def __init__(self, path: str, label: str):
-        self._path, self._label = Path(path), label
-
     def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
-        state = {"label": self._label, "done": bar.n, "total": bar.total, "unit": bar.unit}
-        self._write({**state, "facts": facts})
+        state = {"label": bar.desc, "done": bar.n, "total": bar.total, "unit": bar.unit}
+        self._write(**state, facts=facts)
 
     def end(self, summary: str) -> None:
-        self._write({"label": None})
+        self._write(label=None)
 
-    def _write(self, state: dict[str, Any]) -> None:
+    def _write(self, **state: Any) -> None:
         # If its directory was removed, the training continues without a progress file.
         with contextlib.suppress(OSError):
-            write_atomically(self._path, json.dumps(state))
+            write_atomically(Path(os.environ[FILE_VARIABLE]), json.dumps(state))
 
 
-class CellLine(Sink):
-    """One display that is updated in place, so that the saved notebook keeps one clean line.
-
-    Without a front end there is only that line.
-    """
+class _CellSink(Sink):
+    """One display that is updated in place, so that the saved notebook keeps one clean line."""
 
     def __init__(self) -> None:
         self._display = Display()
 
     def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
-        """Replaces the line by the bar, if a front end shows it."""
-        if watched():
+        if watched():  # else there is only the summary
             self._display.put({"text/plain": str(bar)})
 
     def end(self, summary: str) -> None:
-        """Leaves the summary."""
         self._display.put({"text/plain": summary})
 
 
@@ -113,10 +106,8 @@ class Ticker:
     """Counts finished units; fast enough to be called at every step."""
 
     def __init__(self, label: str, total: int, unit: str, sinks: list[Sink], done: int = 0):
-        # The bar only formats the text; the sinks show it.
-        self._bar = tqdm(
-            total=total, unit=unit, desc=label, initial=done, file=io.StringIO(), ncols=100
-        )
+        options = {"file": io.StringIO(), "ncols": 100}  # it only formats; the sinks show it
+        self._bar = tqdm(total=total, unit=unit, desc=label, initial=done, **options)
         self._sinks, self._shown, self._started = sinks, 0.0, time.monotonic()
 
     def advance(self, count: int = 1, **facts: Any) -> None:
@@ -136,14 +127,12 @@ class Ticker:
 
     def summary(self) -> str:
         """For example `training: 100 000 it in 13 min 20 s, 125 it/s`."""
-        seconds = time.monotonic() - self._started
-        spent = (
-            f"{seconds // 60:.0f} min {seconds % 60:.0f} s" if seconds >= 60 else f"{seconds:.1f} s"
-        )
-        rate = (self._bar.n - self._bar.initial) / max(seconds, 1e-9)
-        count = f"{self._bar.n:,}".replace(",", " ")
-        pace = f"{rate:.3g}" if rate < 100 else f"{rate:,.0f}".replace(",", " ")
-        return f"{self._bar.desc}: {count} {self._bar.unit} in {spent}, {pace} {self._bar.unit}/s"
+        bar, seconds = self._bar, time.monotonic() - self._started
+        minutes, rest = divmod(seconds, 60)
+        spent = f"{minutes:.0f} min {rest:.0f} s" if minutes else f"{seconds:.1f} s"
+        rate = (bar.n - bar.initial) / max(seconds, 1e-9)
+        pace = f"{rate:.3g}" if rate < 100 else grouped(round(rate))
+        return f"{bar.desc}: {grouped(bar.n)} {bar.unit} in {spent}, {pace} {bar.unit}/s"
 
     def close(self) -> None:
         """Leaves the summary and ends the bar."""
@@ -158,18 +147,13 @@ def progress(
 ) -> Iterator[Ticker]:
     """Shows a task's progress: in the cell, the terminal, or the progress file.
 
-    Args:
-        label: the task, such as 'training'.
-        total: how many units there are.
-        unit: of the count, such as 'it' or 'episodes'.
-        done: how many were done before, in a resumed run.
-        cell: shows it in a notebook; None shows a line.
+    `label` names the task, such as 'training', and `unit` its units, such as 'it' or 'episodes':
+    `total` in all, `done` before, in a resumed run. In a notebook `cell` shows it; None shows a
+    line.
     """
-    sinks: list[Sink] = []
-    if path := os.environ.get(FILE_VARIABLE):
-        sinks.append(_FileSink(path, label))
+    sinks: list[Sink] = [_FileSink()] if os.environ.get(FILE_VARIABLE) else []
     if in_kernel():
-        sinks.append(cell or CellLine())
+        sinks.append(cell or _CellSink())
     elif sys.stderr.isatty():
         sinks.append(_TerminalSink())
     ticker = Ticker(label, total, unit, sinks, done)
@@ -199,11 +183,10 @@ class Phases:
             self._stack.close()
             self._ticker = self._stack.enter_context(progress(label, total, unit))
             self._label, self._done = label, 0
-        self._ticker.advance(done - self._done, **facts)
-        self._done = done
+        self.reached(label, done, **facts)
 
-    def reached(self, label: str, done: int) -> None:
-        """Shows the final count of a phase that has ended, if it is still shown."""
+    def reached(self, label: str, done: int, **facts: Any) -> None:
+        """Shows the count of a phase, which may have ended, if it is still shown."""
         if label == self._label:
-            self._ticker.advance(done - self._done)
+            self._ticker.advance(done - self._done, **facts)
             self._done = done

@@ -10,9 +10,9 @@
 A run uses a new directory, or resumes the unfinished run of the same configuration in it.
 """
 
+import contextlib
 import csv
 import fcntl
-import importlib.metadata
 import importlib.util
 import itertools
 import json
@@ -31,26 +31,15 @@ from labkit.config import FREE_TO_CHANGE, SACConfig
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
+from labkit.runtime import installed_version
 from labkit.sac.evaluation import Evaluation
 from labkit.training import checkpoint
 from labkit.training.files import write_atomically
 
 FORMAT = 1
-COLUMNS = [
-    "env_step",
-    "gradient_step",
-    "wall_seconds",
-    "critic_loss",
-    "actor_loss",
-    "alpha_loss",
-    "alpha",
-    "collect_return",
-    "eval_return",
-    "eval_returns",
-    "eval_lengths",
-    "eval_distances",
-]
-PER_EPISODE = COLUMNS[-3:]
+TRAINING = ["critic_loss", "actor_loss", "alpha_loss", "alpha", "collect_return"]
+PER_EPISODE = ["eval_returns", "eval_lengths", "eval_distances"]
+COLUMNS = ["env_step", "gradient_step", "wall_seconds", *TRAINING, "eval_return", *PER_EPISODE]
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "numpy")
 
 
@@ -75,40 +64,32 @@ class Run:
         content = {
             "format": FORMAT,
             "config": attrs.asdict(self.config),
-            "versions": {name: _version(name) for name in PACKAGES},
+            "versions": {name: installed_version(name) for name in PACKAGES},
         }
         write_atomically(self.path / "config.json", json.dumps(content, indent=2) + "\n")
 
-    def log(self, **values: float) -> None:
+    def log(self, **values: float | str) -> None:
         """Appends one row to `metrics.csv`; columns that are not given stay empty."""
-        self._append(values)
-
-    def log_evaluation(
-        self, evaluation: Evaluation, *, env_step: int, gradient_step: int, wall_seconds: float
-    ) -> None:
-        """Appends an evaluation: its mean return and every episode's numbers."""
-        episodes = {
-            "eval_returns": evaluation.returns,
-            "eval_lengths": evaluation.lengths,
-            "eval_distances": evaluation.distances,
-        }
-        self._append(
-            {
-                "env_step": env_step,
-                "gradient_step": gradient_step,
-                "wall_seconds": round(wall_seconds, 3),
-                "eval_return": evaluation.mean_return,
-                **{name: " ".join(f"{x:.6g}" for x in xs) for name, xs in episodes.items()},
-            }
-        )
-
-    def _append(self, values: dict[str, Any]) -> None:
         unknown = set(values) - set(COLUMNS)
         if unknown:
             raise ValueError(f"metrics.csv has no column {sorted(unknown)}")
         file = self.path / "metrics.csv"
         with storage(file), file.open("a", newline="") as stream:
             csv.writer(stream).writerow([values.get(name, "") for name in COLUMNS])
+
+    def log_evaluation(
+        self, evaluation: Evaluation, *, env_step: int, gradient_step: int, wall_seconds: float
+    ) -> None:
+        """Appends an evaluation: its mean return and every episode's numbers."""
+        per_episode = (evaluation.returns, evaluation.lengths, evaluation.distances)
+        texts = [" ".join(f"{x:.6g}" for x in numbers) for numbers in per_episode]
+        self.log(
+            env_step=env_step,
+            gradient_step=gradient_step,
+            wall_seconds=round(wall_seconds, 3),
+            eval_return=evaluation.mean_return,
+            **dict(zip(PER_EPISODE, texts, strict=True)),
+        )
 
     def metrics_bytes(self) -> int:
         """Size of `metrics.csv` now; a checkpoint stores it."""
@@ -147,17 +128,8 @@ def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
     if missing:
         raise ParameterError(f"{file} is damaged: it lacks the column {missing[0]}")
     for name in PER_EPISODE:
-        table[name] = [
-            () if pd.isna(text) else tuple(float(x) for x in text.split()) for text in table[name]
-        ]
+        table[name] = [tuple(map(float, text.split())) for text in table[name].fillna("")]
     return table
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def read_config(path: Path) -> SACConfig:
@@ -205,7 +177,9 @@ def choose_directory(
     try:
         path = Path(run_dir).expanduser() if str(run_dir) else _next_number(Path("runs"))
         if resume == "never":
-            path = _first_free(path)
+            numbered = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
+            candidates = itertools.chain([path], numbered)
+            path = next(p for p in candidates if not (p / "config.json").exists())
         if (path / "config.json").exists():
             check_resumable(path, config)
         path.mkdir(parents=True, exist_ok=True)
@@ -220,12 +194,6 @@ def choose_directory(
     return path
 
 
-def _first_free(path: Path) -> Path:
-    numbered = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
-    free = (p for p in itertools.chain([path], numbered) if not (p / "config.json").exists())
-    return next(free)
-
-
 def check_resumable(path: Path, config: SACConfig) -> None:
     """Rejects a directory whose run is finished, damaged, or of another configuration.
 
@@ -237,12 +205,8 @@ def check_resumable(path: Path, config: SACConfig) -> None:
     """
     check_same(path, read_config(path), config, but=("num_iterations",))
     if is_finished(path, config):
-        raise invalid(
-            "run_dir",
-            str(path),
-            "a new directory, or '' for the next number under runs/: a finished run is never "
-            "overwritten",
-        )
+        allowed = "a new directory, or '' for the next number under runs/"
+        raise invalid("run_dir", str(path), f"{allowed}: a finished run is never overwritten")
     taken = max(checkpoint.steps(path / "checkpoints"), default=0)
     if taken > config.num_iterations:
         allowed = f"{taken} or more, the gradient steps that {path} has already taken"
@@ -276,21 +240,19 @@ def is_finished(path: Path, config: SACConfig) -> bool:
 def _next_number(root: Path) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     taken = [int(p.name) for p in root.iterdir() if re.fullmatch(r"\d{4,}", p.name)]
-    number = max(taken, default=0) + 1
-    while True:  # another run may take the same number at the same moment
-        try:
+    for number in itertools.count(max(taken, default=0) + 1):
+        # Another run may take the same number at the same moment.
+        with contextlib.suppress(FileExistsError):
             (root / f"{number:04d}").mkdir()
-            return root / f"{number:04d}"
-        except FileExistsError:
-            number += 1
+            break
+    return root / f"{number:04d}"
 
 
 def start_run(namespace: Mapping[str, Any], others: tuple[str, ...] = ()) -> Run:
     """Checks a notebook's parameters, then opens its run directory: `start_run(globals())`.
 
-    Args:
-        namespace: name → value; the fields of `SACConfig`, `run_dir` and `resume` are used.
-        others: names of further parameters that the notebook reads itself.
+    The fields of `SACConfig`, `run_dir` and `resume` are used; `others` are the names of further
+    parameters that the notebook reads itself.
 
     Raises:
         ParameterError: a wrong value or a mistyped name, in one line, before TensorFlow loads.
@@ -308,11 +270,11 @@ def open_run(run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "
     """
     path = choose_directory(run_dir, config, resume)
     _lock(path)
-    if (path / "config.json").exists():
-        run = Run(path, config)
-        run.write_config()
-        return run
-    return Run.create(path, config)
+    if not (path / "config.json").exists():
+        return Run.create(path, config)
+    run = Run(path, config)
+    run.write_config()
+    return run
 
 
 # A lock lives as long as this process: a killed process leaves none, and a cell that runs again in

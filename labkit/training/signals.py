@@ -44,16 +44,13 @@ class StopRequest:
 def stop_request(on_request: Callable[[], Any] = lambda: None) -> Iterator[StopRequest]:
     """Yields a `StopRequest` that SIGINT and SIGTERM set; restores the old handlers afterwards.
 
-    Outside the main thread signals cannot be handled; only the file counts there.
-
-    Args:
-        on_request: is called once, at the first signal.
+    `on_request` is called once, at the first signal. Outside the main thread signals cannot be
+    handled; only the file counts there.
     """
     request = StopRequest(on_request)
-    old = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            old[number] = signal.signal(number, request.handle)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handled = (signal.SIGINT, signal.SIGTERM) if in_main_thread else ()
+    old = {number: signal.signal(number, request.handle) for number in handled}
     try:
         yield request
     finally:
