@@ -12,7 +12,7 @@ from unittest import mock
 import nbformat
 import pytest
 
-from labkit.analysis.compare import find
+from labkit.analysis.compare import find_runs
 from labkit.cli import sweep
 from labkit.cli.sweep import free_share, plan
 from labkit.errors import ParameterError
@@ -112,7 +112,7 @@ def test_a_stopped_sweep_resumes(notebook, tmp_path):
 
     jobs = plan(notebook, ["0", "1"], {**SHORT, "num_iterations": "500"}, kept[0].parents[2])
     assert sweep.run_all(notebook, jobs, workers=2) == []
-    found, _ = find(tmp_path / "runs")
+    found, _ = find_runs(tmp_path / "runs")
     assert [run.metrics.eval_return.iloc[-1] for run in found] == stopped, "a run restarted from 0"
 
 

@@ -212,8 +212,8 @@ def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
     assert set(outward.values()) <= spy.replay, outward
     alive = set(descendants(os.getpid())) - before
     assert not {pid: spy.seen.get(pid) for pid in alive}
-    with pytest.raises(config.ParameterError, match="train_on_ray began"):
-        labkit.train(small_config(env_name="Line", num_iterations=200), run=run, make_env=Line)
+    with pytest.raises(config.ParameterError, match=r"labkit\.train_on_ray started this one"):
+        labkit.train(settings, run=run, make_env=Line)
 
 
 def test_our_token_does_not_outlive_our_ray(monkeypatch):

@@ -11,7 +11,7 @@ from ray_processes import wait_until
 
 OWNER = """
 import subprocess, sys, time
-from labkit.reaper import reaper
+from labkit.distributed.process_reaper import reaper
 
 folder = sys.argv[1]
 with reaper(folder):

@@ -83,7 +83,7 @@ def test_the_command_rejects_a_taken_port_in_one_line(running):
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.splitlines()[-1].startswith(f"ParameterError: port = {running.port} is ref")
+    assert done.stderr.splitlines()[-1].startswith("ParameterError: `port` must be free")
 
 
 def test_reverb_itself_shares_a_taken_port(running):
@@ -95,7 +95,7 @@ def test_reverb_itself_shares_a_taken_port(running):
 
 @pytest.mark.parametrize("port", [-1, 65536, 1_000_000])
 def test_a_number_that_is_not_a_port_is_rejected(port):
-    with pytest.raises(ParameterError, match="port = "):
+    with pytest.raises(ParameterError, match="`port` must be"):
         server_process.start([full_table()], port=port)
 
 

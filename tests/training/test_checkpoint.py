@@ -63,11 +63,11 @@ def test_what_is_saved_is_loaded_and_only_two_are_kept(table, tmp_path):
 
 def test_the_table_comes_back_item_by_item(table, tmp_path):
     saved = checkpoint.save(tmp_path / "checkpoints", 1, [], {}, table)
-    again = type(table)(LAYOUT, 100, tmp_path / "reverb2")
+    again = type(table)(LAYOUT, 100)
     again.restore(saved / "replay")
     assert again.size() == 30
     assert held(again, 30) == held(table, 30)
-    for t in range(90):  # the oldest still go first, by the order of the first life
+    for t in range(90):  # the oldest are still removed first
         again.write(Transition([1000 + t, 0], [0], 0, 1, [0, 0]))
     again.flush()
     assert {row[0] for row in held(again, 100) if row[0] < 1000} == set(map(float, range(20, 30)))
