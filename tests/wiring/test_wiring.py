@@ -1,0 +1,369 @@
+"""Every field of `SACConfig` reaches the part that it names, in each way to train.
+
+One run for each executor has all fields off their defaults, with `spy/sitecustomize.py` in all its
+processes. A check looks at what the part received and at what the run left: its table, metrics and
+files. `pytest --collect-only -q tests/wiring` lists them.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pandas as pd
+import pytest
+
+from labkit.config import SACConfig
+from labkit.training import checkpoint, run_directory
+from labkit.training.components import EVAL_SEED, NOISE_SEED
+
+ROOT = Path(__file__).parents[2]
+OFF_DEFAULT = {
+    "env_name": "Pendulum-v1",  # 3 observations, 1 action, a time limit of 200 steps
+    "num_iterations": 48,
+    "seed": 7,
+    "strategy": "mirrored:2",
+    "initial_collect_steps": 230,
+    "collect_steps_per_iteration": 2,
+    "greedy_share": 0.5,
+    "n_step": 3,
+    "bootstrap_time_limits": False,
+    "replay": "tf_uniform",
+    "replay_buffer_capacity": 250,
+    "batch_size": 16,
+    "steps_per_call": 4,
+    "critic_learning_rate": 1e-3,
+    "actor_learning_rate": 2e-3,
+    "alpha_learning_rate": 4e-3,
+    "target_update_tau": 0.02,
+    "target_update_period": 3,
+    "gamma": 0.9,
+    "reward_scale_factor": 0.5,
+    "initial_log_alpha": -2.0,
+    "target_entropy": -1.5,
+    "observation_scale": (1.0, 2.0, 4.0),
+    "actor_fc_layer_params": (24, 12),
+    "critic_joint_fc_layer_params": (20, 10),
+    "critic_layer_norm": True,
+    "log_interval": 6,
+    "eval_interval": 16,
+    "interim_eval_episodes": 2,
+    "num_eval_episodes": 3,
+    "policy_save_interval": 12,
+    "checkpoint_interval": 20,
+    "checkpoint_seconds": 1,
+    "environment_timeout": 77,
+}
+ON_RAY = {**OFF_DEFAULT, "replay": "reverb"}  # the only table that other processes can write to
+TRAIN = """
+import json, sys
+import labkit
+if __name__ == "__main__":
+    executor, folder, fields = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    config = labkit.SACConfig(**fields)
+    train = {"local": labkit.train, "ray": labkit.train_on_ray}[executor]
+    train(config, run=labkit.open_run(folder, config))
+"""
+
+
+@attrs.frozen
+class Evidence:
+    """What one run left."""
+
+    executor: str
+    path: Path
+    records: list[dict]
+    rows: np.ndarray  # [transitions, 9] float32, oldest first
+
+    def of(self, part: str) -> pd.DataFrame:
+        """All records of one part; there must be some."""
+        found = [one for one in self.records if one["part"] == part]
+        assert found, f"nothing was recorded of {part!r}"
+        return pd.DataFrame(found)
+
+    def agents(self, field: str) -> list:
+        """What each agent of the run has as `field`: learner's, workers' and evaluator's."""
+        return list(self.of("agent")[field])
+
+    @property
+    def logged(self) -> pd.DataFrame:
+        """The rows of losses."""
+        table = run_directory.read_metrics(self.path)
+        return table[table.critic_loss.notna()]
+
+    @property
+    def evaluated(self) -> pd.DataFrame:
+        """The rows of evaluations."""
+        table = run_directory.read_metrics(self.path)
+        return table[table.eval_return.notna()]
+
+
+def execute(executor, folder, command):
+    """Runs a command with the spy; returns the evidence of the run in `folder`/run."""
+    spy = folder / "spy"
+    spy.mkdir()
+    path = os.pathsep.join([str(Path(__file__).parent / "spy"), str(ROOT)])
+    env = {**os.environ, "LABKIT_SPY": str(spy), "PYTHONPATH": path}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    files = sorted(spy.glob("*.jsonl"), key=lambda file: file.stat().st_mtime)
+    records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    saved = checkpoint.latest(folder / "run" / "checkpoints")
+    return Evidence(executor, folder / "run", records, rows_of(saved / "replay", records))
+
+
+def rows_of(snapshot, records):
+    """The rows of the last checkpoint's table, oldest first; Reverb's as they were written."""
+    if (snapshot / "rows.npz").exists():
+        with np.load(snapshot / "rows.npz") as held:
+            return held["rows"][np.argsort(held["ids"].ravel())]
+    return np.array([one["row"] for one in records if one["part"] == "row"])
+
+
+def as_text(fields):
+    pairs = [("-p", name, str(value)) for name, value in fields.items()]
+    return [part for pair in pairs for part in pair]
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("local")
+    arguments = ["local", str(folder / "run"), json.dumps(OFF_DEFAULT)]
+    return execute("local", folder, [sys.executable, "-c", TRAIN, *arguments])
+
+
+@pytest.fixture(scope="module")
+def ray(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ray")
+    arguments = ["ray", str(folder / "run"), json.dumps(ON_RAY)]
+    return execute("ray", folder, [sys.executable, "-c", TRAIN, *arguments])
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("notebook")
+    source = ROOT / "notebooks" / "03_sac_minitaur.ipynb"
+    command = [sys.executable, "-m", "papermill", str(source), "out.ipynb"]
+    return execute("notebook", folder, [*command, *as_text({**OFF_DEFAULT, "run_dir": "run"})])
+
+
+# --- one check for each field: what the part received, and what the run left
+
+
+def check_env_name(seen):
+    assert set(seen.of("environment").name) == {"Pendulum-v1"}
+    np.testing.assert_allclose(seen.rows[:, 0] ** 2 + seen.rows[:, 1] ** 2, 1, atol=1e-5)
+
+
+def check_num_iterations(seen):
+    assert seen.logged.gradient_step.max() == 48
+    assert seen.evaluated.gradient_step.max() == 48
+
+
+def check_seed(seen):
+    assert set(seen.agents("seed")) == {7}
+    assert set(seen.of("global seed").seed) == {7}
+    assert 7 in set(seen.of("environment").seed), "the one that collects"
+    assert 7 + NOISE_SEED in set(seen.of("policy").seed.dropna())
+    assert set(seen.of("evaluation").seed) >= {7 + EVAL_SEED}
+    if seen.executor != "notebook":  # which draws its random actions with TF-Agents
+        assert set(seen.of("random policy").seed) == {7 + NOISE_SEED}
+
+
+def check_strategy(seen):
+    assert 2 in set(seen.of("strategy").replicas)
+
+
+def check_initial_collect_steps(seen):
+    if seen.executor == "notebook":
+        assert seen.evaluated.env_step.iloc[0] == 230
+        return
+    actions = len(seen.of("random action"))
+    if seen.executor == "local":
+        assert seen.evaluated.env_step.iloc[0] == 230 == actions
+    else:  # a worker reads the table's counters every 50 steps
+        assert 230 <= actions <= 230 + 50
+        assert seen.of("table").min_size.max() == 230
+
+
+def check_collect_steps_per_iteration(seen):
+    if seen.executor == "ray":
+        assert seen.of("table").samples_per_insert.max() == 16 / 2
+    else:
+        assert (seen.logged.env_step == 230 + 2 * seen.logged.gradient_step).all()
+
+
+def check_greedy_share(seen):
+    policies = seen.of("policy")
+    assert set(policies.greedy_share[policies.seed == 7 + NOISE_SEED]) == {0.5}
+    assert len(seen.of("new episode")) >= 1, "nobody draws whether an episode is deterministic"
+
+
+def check_n_step(seen):
+    assert set(seen.of("windows").n_step) == {3}
+    whole = seen.rows[:, 5] > 0
+    same = np.isclose(seen.rows[:-3, 6:], seen.rows[3:, :3]).all(axis=1)
+    assert same[whole[:-3]].mean() > 0.9, "the next observation is that of three steps later"
+
+
+def check_bootstrap_time_limits(seen):
+    environments = seen.of("environment")
+    assert (~environments.bootstrap.astype(bool)).any(), "the one that collects"
+    ends = (seen.rows[:, 5] == 0).sum()
+    assert ends == 3 or (seen.executor == "ray" and ends > 3), "windows that end at the limit"
+
+
+def check_replay(seen):
+    saved = checkpoint.latest(seen.path / "checkpoints") / "replay"
+    assert (saved / "rows.npz").exists() != (seen.executor == "ray")
+    assert (saved / "DONE").exists() == (seen.executor == "ray")
+
+
+def check_replay_buffer_capacity(seen):
+    if seen.executor == "ray":
+        assert set(seen.of("table").capacity) == {250}
+    else:
+        assert len(seen.rows) == 250
+
+
+def check_batch_size(seen):
+    assert set(seen.of("batches")["size"]) == {16}
+
+
+def check_steps_per_call(seen):
+    assert seen.of("call").steps.max() == 4
+
+
+def assert_rates(seen, place, expected):
+    found = [rates[place] for rates in seen.agents("learning_rates")]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def check_critic_learning_rate(seen):
+    assert_rates(seen, 0, 1e-3)
+
+
+def check_actor_learning_rate(seen):
+    assert_rates(seen, 1, 2e-3)
+
+
+def check_alpha_learning_rate(seen):
+    assert_rates(seen, 2, 4e-3)
+
+
+def check_target_update_tau(seen):
+    assert set(seen.agents("tau")) == {0.02}
+
+
+def check_target_update_period(seen):
+    assert set(seen.agents("period")) == {3}
+
+
+def check_gamma(seen):
+    assert set(seen.agents("gamma")) == {0.9}
+    assert set(seen.of("windows").gamma) == {0.9}
+    discounts = seen.rows[:, 5]
+    assert np.median(discounts) == pytest.approx(0.9**2)
+
+
+def check_reward_scale_factor(seen):
+    assert set(seen.agents("reward_scale")) == {0.5}
+
+
+def check_initial_log_alpha(seen):
+    assert set(seen.agents("log_alpha")) == {-2.0}
+    assert seen.logged.alpha.iloc[0] == pytest.approx(math.exp(-2), rel=0.1)
+
+
+def check_target_entropy(seen):
+    assert set(seen.agents("target_entropy")) == {-1.5}
+
+
+def check_observation_scale(seen):
+    for scales in seen.agents("scales"):
+        assert set(map(tuple, scales.values())) == {(1.0, 2.0, 4.0)}, scales
+
+
+def check_actor_fc_layer_params(seen):
+    for kernels in seen.agents("kernels"):
+        assert kernels["actor"] == [[3, 24], [24, 12], [12, 2]]
+
+
+def check_critic_joint_fc_layer_params(seen):
+    for kernels in seen.agents("kernels"):
+        critics = [shapes for name, shapes in kernels.items() if name != "actor"]
+        assert critics == [[[4, 20], [20, 10], [10, 1]]] * 4
+
+
+def check_critic_layer_norm(seen):
+    for layers in seen.agents("normalised"):
+        assert list(layers.values()) == [2] * 4
+
+
+def check_log_interval(seen):
+    assert seen.logged.gradient_step.tolist() == list(range(6, 49, 6))
+
+
+def check_eval_interval(seen):
+    assert seen.evaluated.gradient_step.tolist() == [0, 16, 32, 48]
+
+
+def check_interim_eval_episodes(seen):
+    assert [len(one) for one in seen.evaluated.eval_returns[:-1]] == [2, 2, 2]
+
+
+def check_num_eval_episodes(seen):
+    assert len(seen.evaluated.eval_returns.iloc[-1]) == 3
+
+
+def check_policy_save_interval(seen):
+    assert seen.of("policy saved").step.tolist() == [12, 24, 36, 48, 48]
+
+
+def check_checkpoint_interval(seen):
+    assert set(seen.of("checkpoint").step) >= {20, 40}
+
+
+def check_checkpoint_seconds(seen):
+    """The first call of gradient steps is compiled, which takes longer than the second."""
+    by_time = set(seen.of("checkpoint").step) - {20, 40, 48}
+    assert by_time, "no checkpoint but those by steps and the last"
+
+
+def check_environment_timeout(seen):
+    limits = seen.of("watchdog").limit
+    assert set(limits[limits > 0]) == {77}
+
+
+CHECKS = {name[6:]: check for name, check in globals().items() if name.startswith("check_")}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("field", SACConfig.names())
+@pytest.mark.parametrize("executor", ["local", "ray", "notebook"])
+def test_field(executor, field, request):
+    """A field of `SACConfig` without a check fails here."""
+    CHECKS[field](request.getfixturevalue(executor))
+
+
+def test_every_field_is_off_its_default():
+    fields, default = SACConfig(**OFF_DEFAULT), SACConfig(env_name="Pendulum-v1")
+    same = [name for name in SACConfig.names() if getattr(fields, name) == getattr(default, name)]
+    assert same == ["env_name"]
+    assert SACConfig().env_name != fields.env_name
+    assert list(OFF_DEFAULT) == SACConfig.names()
+
+
+@pytest.mark.parametrize("executor", ["local", "ray", "notebook"])
+def test_evaluations_are_deterministic_and_played_as_often_as_configured(executor, request):
+    seen = request.getfixturevalue(executor)
+    played = seen.of("evaluation")
+    if executor == "notebook":  # its last one is exercise 4, which samples on purpose
+        played = played[played.seed != 99]
+    assert played.deterministic.all()
+    assert played.episodes.tolist() == [2, 2, 2, 3]
+    assert played.seed.nunique() == 2, "the final episodes are not those of the interim scores"
