@@ -71,7 +71,7 @@ class ReplayTable(BatchSource, Protocol):
     capacity: int
 
     def write(self, transition: Transition) -> None:
-        """Stores one transition; from then on it can be sampled like any other."""
+        """Stores one transition; after the next `flush` at the latest it can be sampled."""
 
     def flush(self) -> None:
         """Waits until everything written can be sampled."""

@@ -24,7 +24,9 @@ FILE = "rows.npz"
 class UniformReplay:
     """A run's replay table in TensorFlow variables, with the calls of `ReverbReplay`.
 
-    All `capacity` rows are allocated now; a full table removes the oldest.
+    All `capacity` rows are allocated now; a full table removes the oldest. Rows can be sampled from
+    the next `flush` on: a batch does not depend on how far a collector in another thread has come,
+    so that a run repeats itself.
     """
 
     def __init__(self, layout: Layout, capacity: int):
@@ -33,6 +35,7 @@ class UniformReplay:
         spec = tf.TensorSpec([layout.width], tf.float32, "row")
         one = tf.TensorSpec([1, layout.width], tf.float32)
         self._buffer = TFUniformReplayBuffer(spec, batch_size=1, max_length=capacity)
+        self._staged: list[np.ndarray] = []
 
         @tf.function(input_signature=[one])
         def add(row: tf.Tensor) -> None:
@@ -41,11 +44,14 @@ class UniformReplay:
         self._add = add
 
     def write(self, transition: Transition) -> None:
-        """Stores one transition; from then on it can be sampled like any other."""
-        self._add(pack(transition)[None])
+        """Stores one transition; from the next `flush` on it can be sampled like any other."""
+        self._staged.append(pack(transition))
 
     def flush(self) -> None:
-        """Does nothing: a write is complete when it returns."""
+        """Makes everything written available to samples."""
+        for row in self._staged:
+            self._add(row[None])
+        self._staged.clear()
 
     def check(self, waited: float) -> None:
         """Does nothing: there is no server that could be gone."""
@@ -57,7 +63,7 @@ class UniformReplay:
     def dataset(self, batch_size: int) -> tf.data.Dataset:
         """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end."""
         draws = self._buffer.as_dataset(sample_batch_size=batch_size)
-        return untuned(draws.map(lambda rows, info: rows).prefetch(2))
+        return untuned(draws.map(lambda rows, info: rows))
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
         """Draws rows `[batches * batch_size, width] float32` once.
@@ -69,6 +75,7 @@ class UniformReplay:
 
     def save(self, target: Path) -> None:
         """Writes the contents to the new directory `target`."""
+        self.flush()
         target.mkdir()
         data, ids, last_id = self._buffer.variables()
         size = self.size()

@@ -168,6 +168,7 @@ class LocalTraining:
         pending = thread.submit(learner.gradient_steps, count)
         self.collector.run(count * config.collect_steps_per_iteration)
         losses, weights = self.wait_for(pending)
+        self.components.replay.flush()  # the next call may sample what this one collected
         self.policy.set_weights(weights)
         learner.record_steps(count, losses, self.env_step, self.collector.mean_return())
         if learner.evaluation_due():

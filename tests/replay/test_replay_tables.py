@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import reverb
 import tensorflow as tf
+from scipy import stats
 from tf_agents.replay_buffers.tf_uniform_replay_buffer import TFUniformReplayBuffer
 from tf_agents.trajectories import time_step, trajectory
 
@@ -55,6 +56,21 @@ def test_two_samples_are_two_draws_though_tensorflow_is_seeded(table):
 
 def test_a_stream_is_let_go_of_without_waiting_for_its_tuning_thread(table):
     assert table.dataset(8).options().autotune.enabled is False
+
+
+def test_batches_are_drawn_uniformly(table):
+    """A chi-squared test of the stream that the learner reads, after the table was full once."""
+    for t in range(150):
+        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
+    table.flush()
+    batches = table.dataset(100).take(200).as_numpy_iterator()
+    drawn = np.concatenate([batch[:, 0] for batch in batches]).astype(int)
+    counts = np.bincount(drawn, minlength=150)[50:]
+    assert counts.sum() == 20_000, "an old row was drawn"
+    assert stats.chisquare(counts).pvalue > 1e-6
+    # More sensitive to a preference for recent rows: the mean place, in standard deviations
+    place = (np.mean(drawn - 50) - 49.5) / np.sqrt((100**2 - 1) / 12 / 20_000)
+    assert abs(place) < 5
 
 
 def test_oldest_goes_first(table):

@@ -1,0 +1,84 @@
+"""An environment whose optimal policy and values are known, for tests of both executors."""
+
+import gym
+import numpy as np
+
+BEST_ACTION = 0.5
+GAMMA = 0.9
+# Q(s, a*) with discount γ: every later step pays 1, without end.
+VALUE_AT_START = GAMMA / (1 - GAMMA)
+VALUE_AFTER = 1 / (1 - GAMMA)
+BEST_RETURN = 4.0
+
+
+class OneGoodAction(gym.Env):
+    """Step 1 costs (action − 0.5)² × 4, each later step pays 1, whatever the action.
+
+    The observation is [1, 0] at the start and [0, 1] afterwards. A time limit of 5 steps truncates
+    the episode; nothing terminates it. So the values are those of an endless episode: an agent that
+    took the truncation for a termination would find much less.
+    """
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self):
+        self.started = False
+
+    def reset(self):
+        self.started = False
+        return np.array([1, 0], np.float32)
+
+    def step(self, action):
+        reward = 1.0 if self.started else -4 * float((action[0] - BEST_ACTION) ** 2)
+        self.started = True
+        return np.array([0, 1], np.float32), reward, False, {}
+
+
+def make():
+    """The environment with its time limit, as gym's registry would wrap it."""
+    return gym.wrappers.TimeLimit(OneGoodAction(), 5)
+
+
+SETTINGS = {
+    "env_name": "OneGoodAction",
+    "num_iterations": 1_500,
+    "initial_collect_steps": 500,
+    "replay_buffer_capacity": 5_000,
+    "batch_size": 64,
+    "n_step": 2,
+    "gamma": GAMMA,
+    "initial_log_alpha": -7.0,
+    "target_update_tau": 0.05,
+    "critic_learning_rate": 3e-3,
+    "actor_learning_rate": 3e-3,
+    "alpha_learning_rate": 1e-5,
+    "actor_fc_layer_params": (32, 32),
+    "critic_joint_fc_layer_params": (32, 32),
+    "log_interval": 500,
+    "eval_interval": 0,
+    "num_eval_episodes": 3,
+    "policy_save_interval": 0,
+}
+
+
+def check(run):
+    """Asserts that a finished run has found the best action, and its critics the values."""
+    from labkit.environments.make import make_environment
+    from labkit.sac.agent import create_agent
+    from labkit.strategy import make_strategy
+    from labkit.training import checkpoint
+
+    best = run.metrics().eval_return.iloc[-1]
+    assert BEST_RETURN - 0.05 < best <= BEST_RETURN + 1e-6, best
+    env = make_environment(make, seed=0)
+    agent = create_agent(run.config, env, make_strategy("cpu", run.config.batch_size))
+    saved = checkpoint.latest(run.path / "checkpoints")
+    arrays, _ = checkpoint.load(saved)
+    variables = list(agent.variables)
+    checkpoint.assign(variables, arrays[: len(variables)], saved)
+    observations = np.array([[1, 0], [0, 1]], np.float32)
+    actions = np.array([[BEST_ACTION], [0.0]], np.float32)
+    for critic in (agent._critic_network_1, agent._critic_network_2):
+        values = critic((observations, actions))[0].numpy()
+        np.testing.assert_allclose(values, [VALUE_AT_START, VALUE_AFTER], rtol=0.05)

@@ -1,0 +1,134 @@
+"""Whole runs of the local executor against what must come out of them."""
+
+import gym
+import known_optimum
+import numpy as np
+import pandas as pd
+import pytest
+
+import labkit
+from labkit.sac.update import flat_weights
+from labkit.training import checkpoint, components
+
+ENV = "Pendulum-v1"  # episodes of 200 steps, which a time limit ends
+
+
+@pytest.mark.timeout(200)
+def test_two_runs_of_one_seed_are_equal(small_config, tmp_path):
+    """Step by step: losses, metrics, weights, and each transition; the table is in the process."""
+    fields = {"env_name": ENV, "replay": "tf_uniform", "n_step": 3, "greedy_share": 0.5}
+    fields |= {"num_iterations": 200, "log_interval": 1, "eval_interval": 50, "seed": 3}
+    runs = [
+        labkit.train(config, labkit.open_run(tmp_path / name, config))
+        for name, config in (
+            ("a", small_config(**fields)),
+            ("b", small_config(**fields)),
+            ("other", small_config(**{**fields, "seed": 4})),
+        )
+    ]
+    # A pendulum has no distance: NaN, which is not equal to itself.
+    varying = ["wall_seconds", "eval_distances"]
+    first, second, other = (run.metrics().drop(columns=varying) for run in runs)
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
+    assert len(first) == 200 + 5
+    assert not first.critic_loss.equals(other.critic_loss)
+    saved = [checkpoint.latest(run.path / "checkpoints") for run in runs]
+    arrays = [checkpoint.load(one)[0] for one in saved]
+    for ours, theirs in zip(arrays[0], arrays[1], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    tables = [np.load(one / "replay" / "rows.npz")["rows"] for one in saved]
+    np.testing.assert_array_equal(tables[0], tables[1])
+    assert len(tables[0]) == 300 + 200
+    assert (tables[0] != tables[2]).any()
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("replay", ["reverb", "tf_uniform"])
+def test_the_optimum_of_a_small_environment_is_found(replay, tmp_path):
+    config = labkit.SACConfig(**known_optimum.SETTINGS, replay=replay)
+    run = labkit.open_run(tmp_path / "run", config)
+    known_optimum.check(labkit.train(config, run, make_env=known_optimum.make))
+
+
+def reference_steps(env, actions):
+    """Plays raw gym steps: [(observation, reward, terminated, next observation)] by episode."""
+    episodes, steps = [], []
+    observation = env.reset()
+    for action in actions:
+        following, reward, done, info = env.step(action)
+        terminated = done and not info.get("TimeLimit.truncated", False)
+        steps.append((observation, action, reward, terminated, following))
+        observation = following
+        if done:
+            episodes.append(steps)
+            steps, observation = [], env.reset()
+    return [*episodes, steps]
+
+
+def reference_rows(episodes, n_step, gamma):
+    """The n-step rows of these episodes, each computed by itself from the definition."""
+    rows = []
+    for steps in episodes:
+        for start, (observation, action, *_) in enumerate(steps):
+            window = steps[start : start + n_step]
+            total = sum(gamma**k * reward for k, (_, _, reward, _, _) in enumerate(window))
+            *_, terminated, following = window[-1]
+            discount = 0.0 if terminated else gamma ** (len(window) - 1)
+            rows.append(np.hstack([observation, action, total, discount, following]))
+    return np.array(rows)
+
+
+def test_the_table_holds_what_a_reference_collector_collects(small_config, tmp_path):
+    """The warm-up's actions are known; later ones are read from the table."""
+    config = small_config(
+        env_name=ENV,
+        replay="tf_uniform",
+        n_step=3,
+        gamma=0.9,
+        seed=5,
+        initial_collect_steps=250,
+        num_iterations=200,
+        eval_interval=70,
+    )
+    run = labkit.train(config, labkit.open_run(tmp_path / "run", config))
+    saved = checkpoint.latest(run.path / "checkpoints")
+    with np.load(saved / "replay" / "rows.npz") as held:
+        rows = held["rows"]
+    assert len(rows) >= 250 + 200 - 2  # the last windows may still be open
+    generator = np.random.default_rng(5 + components.NOISE_SEED)
+    random_actions = generator.uniform(-2, 2, (250, 1)).astype(np.float32)
+    np.testing.assert_array_equal(rows[:250, 3:4], random_actions)
+
+    env = gym.make(ENV)
+    env.seed(5)
+    warm_up = reference_steps(env, random_actions)
+    # The collector that follows begins a new episode, with the environment's next reset.
+    trained = reference_steps(env, rows[250:, 3:4])
+    expected = np.vstack([reference_rows(part, 3, 0.9) for part in (warm_up, trained)])
+    complete = len(rows) - 2
+    np.testing.assert_allclose(rows[:complete], expected[:complete], rtol=2e-5, atol=2e-5)
+    # 0.9² in whole windows, more in those that a time limit or the end of the warm-up cuts short
+    assert set(np.round(rows[:, 5].astype(float), 2)) == {0.81, 0.9, 1.0}
+
+
+def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config, tmp_path):
+    """An evaluation of the final weights, made here, gives the final score of the metrics."""
+    config = small_config(env_name=ENV, replay="tf_uniform", seed=6)
+    made = components.build(config)
+    components.warm_up(config, made)
+    run = labkit.train(config, labkit.open_run(tmp_path / "run", config), made)
+    act = labkit.ActorPolicy(made.agent)
+    env = labkit.make_environment(ENV)
+    seed = config.seed + 2 * components.EVAL_SEED
+    total = 0.0
+    env.seed(seed)
+    for _ in range(config.num_eval_episodes):  # a loop of its own, on the raw time steps
+        step = env.reset()
+        while not step.is_last():
+            step = env.step(act(step.observation))
+            total += float(step.reward)
+    scored = run.metrics().eval_return.iloc[-1]
+    assert scored == pytest.approx(total / config.num_eval_episodes, rel=1e-6)
+    weights = flat_weights(made.agent).numpy()
+    assert np.isfinite(weights).all()
+    made.close()
