@@ -62,15 +62,13 @@ SETTINGS = {
 }
 
 
-def check(run):
-    """Asserts that a finished run has found the best action, and its critics the values."""
+def values(run):
+    """What both critics of a run say of the best action at the start and of any action later."""
     from labkit.environments.make import make_environment
     from labkit.sac.agent import create_agent
     from labkit.strategy import make_strategy
     from labkit.training import checkpoint
 
-    best = run.metrics().eval_return.iloc[-1]
-    assert BEST_RETURN - 0.05 < best <= BEST_RETURN + 1e-6, best
     env = make_environment(make, seed=0)
     agent = create_agent(run.config, env, make_strategy("cpu", run.config.batch_size))
     saved = checkpoint.latest(run.path / "checkpoints")
@@ -79,6 +77,13 @@ def check(run):
     checkpoint.assign(variables, arrays[: len(variables)], saved)
     observations = np.array([[1, 0], [0, 1]], np.float32)
     actions = np.array([[BEST_ACTION], [0.0]], np.float32)
-    for critic in (agent._critic_network_1, agent._critic_network_2):
-        values = critic((observations, actions))[0].numpy()
-        np.testing.assert_allclose(values, [VALUE_AT_START, VALUE_AFTER], rtol=0.05)
+    critics = (agent._critic_network_1, agent._critic_network_2)
+    return np.array([critic((observations, actions))[0].numpy() for critic in critics])
+
+
+def check(run):
+    """Asserts that a finished run has found the best action, and its critics the values."""
+    best = run.metrics().eval_return.iloc[-1]
+    assert BEST_RETURN - 0.05 < best <= BEST_RETURN + 1e-6, best
+    expected = [[VALUE_AT_START, VALUE_AFTER]] * 2
+    np.testing.assert_allclose(values(run), expected, rtol=0.05)

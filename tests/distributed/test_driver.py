@@ -5,6 +5,7 @@ import os
 import threading
 from pathlib import Path
 
+import known_optimum
 import numpy as np
 import pytest
 from ray_processes import ACTORS, LOOPBACK, Line, actor_pids, descendants, listening, wait_until
@@ -203,7 +204,7 @@ def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
     assert summary["faults"] == []
     assert summary["staleness_max"] >= summary["staleness_median"] >= 0
     printed = capfd.readouterr()
-    assert "samples per insert" in printed.out
+    assert f"{summary['samples_per_insert']:.1f} samples per insert" in printed.out
     assert "ray" not in printed.err.lower(), printed.err
 
     assert spy.kinds == set(ACTORS)
@@ -214,6 +215,21 @@ def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
     assert not {pid: spy.seen.get(pid) for pid in alive}
     with pytest.raises(config.ParameterError, match=r"labkit\.train_on_ray started this one"):
         labkit.train(settings, run=run, make_env=Line)
+
+
+@pytest.mark.timeout(200)
+def test_the_optimum_of_a_small_environment_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # where the environment is
+    settings = labkit.SACConfig(**known_optimum.SETTINGS)
+    run = run_directory.open_run(tmp_path, settings)
+    labkit.train_on_ray(settings, run=run, make_env=known_optimum.make)
+    known_optimum.check(run)
+    summary = json.loads((tmp_path / "ray.json").read_text())
+    # 64 samples an insert, but for the limiter's buffer of 100 batches and those fetched ahead
+    counted = summary["inserts"] - settings.initial_collect_steps
+    assert abs(64 * counted - summary["samples"]) <= 64 * (100 + 16)
+    assert summary["samples_per_insert"] == pytest.approx(summary["samples"] / counted)
+    assert 1_500 * 64 <= summary["samples"] <= 64 * (1_500 + 16)
 
 
 def test_our_token_does_not_outlive_our_ray(monkeypatch):
