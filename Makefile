@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run sweep watch results doctor test browser faults wheel check torture soak bench bench-scaling bench-collection ray-results lab tensorboard site badges lock clean
+.PHONY: help setup run sweep watch results doctor test browser slow wheel check mutants torture soak bench bench-scaling bench-collection ray-results lab tensorboard site badges lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -36,14 +36,14 @@ endif
 doctor: setup ## check that everything labkit needs works on this machine
 	@$(PY) -m labkit.cli.main doctor
 
-test: setup ## run all tests, every notebook included
+test: setup ## run the quick tests, notebooks 01, 02, 03 and 05 included (ten minutes)
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 browser: setup ## run every notebook in JupyterLab, driven in Chromium; screenshots in build/browser/
 	@SCREENSHOTS=build/browser $(PY) -m pytest -m browser tests/browser $(ARGS)
 
-faults: setup ## stop each process of a Ray run, and a second machine; check what is lost and recovered
-	@$(PY) -m pytest -m slow tests/distributed tests/notebooks/test_notebook_04.py $(ARGS)
+slow: setup ## run the slow tests: failures on Ray, notebooks on Ray, a bare Colab
+	@$(PY) -m pytest -m slow $(ARGS)
 
 wheel: setup ## build a wheel, install it into an empty environment, import every module
 	@scripts/check_wheel.sh
@@ -54,6 +54,9 @@ check: setup ## format, lint, types, import order, tests
 	@$(PY) -m mypy --no-error-summary
 	@.venv/bin/lint-imports --no-cache --no-logo
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
+
+mutants: setup ## change labkit in a hundred small, wrong ways; tests must notice each (half an hour)
+	@$(PY) tests/mutants.py $(ARGS)
 
 torture: setup ## kill a training 20 times and check that nothing is lost (three minutes)
 	@$(PY) tests/torture.py $(ARGS)

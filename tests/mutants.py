@@ -1,4 +1,4 @@
-"""Applies small, wrong changes to copies of labkit and checks that the tests notice: `make mutants`.
+"""Applies small, wrong changes to copies of labkit; its tests must notice them: `make mutants`.
 
 `mutants.toml` lists them. A mutant is caught if its tests fail; one that passes them survives, and
 the command then exits with status 1. First the same tests run on the unchanged copy: they must

@@ -15,6 +15,7 @@ import pytest
 from ray_processes import Line, actor_pids, descendants, listening, wait_until
 
 import labkit
+from labkit.distributed import driver
 from labkit.replay.reverb_replay import UNCONFIRMED
 from labkit.training import checkpoint, run_directory
 
@@ -261,7 +262,13 @@ def test_a_lost_node(tmp_path, monkeypatch):
         others = [cluster.add_node(num_cpus=3) for _ in range(2)]
         config = labkit.SACConfig(**{**SMALL, **ENDLESS})
         run = run_directory.open_run(tmp_path / "run", config)
-        failure = []
+        failure, noticed = [], threading.Event()
+        report = driver.Driver._report_restart
+        monkeypatch.setattr(
+            driver.Driver,
+            "_report_restart",
+            lambda self, restart: (report(self, restart), noticed.set()),
+        )
 
         def hosts_a_part(node):
             (raylet,) = node.all_processes["raylet"]
@@ -273,8 +280,8 @@ def test_a_lost_node(tmp_path, monkeypatch):
             try:
                 goes_on(run.path, 60)
                 cluster.remove_node(next(filter(hosts_a_part, others)), allow_graceful=False)
+                assert noticed.wait(200), "no restart was reported"
                 goes_on(run.path, last_step(run.path) + 400)
-                time.sleep(20)  # to be noticed, and replaced
             except BaseException as error:
                 failure.append(error)
             finally:

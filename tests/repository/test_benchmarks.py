@@ -1,7 +1,6 @@
 """The benchmarks' computations, tables and figures, and small runs of each worker."""
 
 import sys
-import time
 
 import click
 import numpy as np
@@ -17,6 +16,7 @@ from benchmarks import (
     report,
     throughput,
 )
+from benchmarks import stopwatch as stopwatch_module
 from benchmarks.implementations import Implementation
 from benchmarks.stopwatch import Stopwatch
 from labkit.sac.evaluation import Evaluation
@@ -96,16 +96,16 @@ def test_floor(physics_ms, flops, cores, expected):
     assert floor.floor_ms(physics_ms, flops, 200e9, cores) == pytest.approx(expected)
 
 
-def test_stopwatch_counts_after_warmup_only():
+def test_stopwatch_counts_after_warmup_only(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(stopwatch_module.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(stopwatch_module.time, "process_time", lambda: 2 * now[0])
     stopwatch = Stopwatch(warmup=2, iterations=3)
     for done in range(6):
-        if done == 1:
-            time.sleep(0.3)  # within the warm-up
-        if done >= 3:
-            time.sleep(0.02)
-        enough = stopwatch.tick(done)
-        assert enough == (done >= 5)
-    assert 15 < stopwatch.result()["rate"] < 51  # 3 iterations in at least 60 ms; not in 360
+        now[0] += 100 if done < 3 else 0.5  # long warm-up
+        assert stopwatch.tick(done) == (done >= 5)
+    result = stopwatch.result()
+    assert (result["rate"], result["wall_ms"], result["cpu_ms"]) == (2.0, 500, 1000)
     with pytest.raises(RuntimeError, match="fewer than"):
         Stopwatch(2, 3).result()
 
@@ -168,7 +168,7 @@ def test_each_worker_runs_small():
     parts = implementations.run("benchmarks.breakdown", TINY)
     in_loop = parts["in_loop"]
     assert min(in_loop[name] for name in ("policy", "writing", "gradient step")) > 0
-    assert in_loop["physics engine"] > 0.3
+    assert in_loop["physics engine"] > 0
     grown = implementations.run("benchmarks.growth", [*TINY, "--sizes", "300", "600"])
     assert grown["sizes"] == [300, 600]
     assert min(grown["rate"]) > 0
@@ -189,11 +189,10 @@ def test_the_text_compares_the_ray_executor_with_baselines():
 def test_the_ray_workers_run_small():
     """The Ray worker measures the learner's rate; the collection benchmark covers both servers."""
     measured = implementations.run("benchmarks.run_ray", TINY)
-    assert 0 < measured["rate"] < 1_000
+    assert measured["rate"] > 0
     assert measured["staleness_max"] >= measured["staleness_median"] >= 0
     case = collection.measure(1, 2.0)
-    assert case["env_steps_per_second"] > 1
-    assert case["alone"] > 1
+    assert min(case["env_steps_per_second"], case["alone"]) > 0
     assert set(case["cores_busy"]) == {"rollout workers", "replay", "parameter server"}
     drawn = collection.draw({"machine": {"cores": 2}, "cases": [case, {**case, "collectors": 2}]})
     linear, _, found = drawn.axes[0].lines

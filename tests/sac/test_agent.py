@@ -31,8 +31,12 @@ def test_log_probability_is_that_of_the_distribution(small_config, env, random_r
     steps = unpack(tf.constant(random_rows(64)), LAYOUT).time_step
     actions, log_pi = agent._actions_and_log_probs(steps)
     distribution = agent.policy.distribution(steps, ()).action
-    np.testing.assert_allclose(log_pi, distribution.log_prob(actions), rtol=1e-4, atol=1e-4)
     assert np.abs(actions).max() <= 1.0
+    # TensorFlow Probability inverts tanh, which loses all digits where an action reaches ±1.
+    inside = np.abs(actions).max(axis=1) < 0.99
+    assert inside.sum() > 16
+    expected = distribution.log_prob(actions).numpy()
+    np.testing.assert_allclose(log_pi[inside], expected[inside], rtol=1e-4, atol=1e-4)
 
 
 def test_three_draws_of_a_step_differ_and_steps_differ(small_config, env, random_rows):
