@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from labkit.config import SACConfig
 from labkit.errors import DivergedError, RunError, StalledError
-from labkit.parameters import invalid
+from labkit.parameters import MANY, invalid
 from labkit.replay.transitions import BatchSource, Layout
 from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent, state_variables
@@ -93,8 +93,8 @@ class Learner:
 
     # --- gradient steps
 
-    def count_until_due(self, most: int) -> int:
-        """Number of gradient steps to take now: at most `most`, and up to the next due action."""
+    def count_until_due(self, most: int = MANY) -> int:
+        """Number of gradient steps to take now: those of a call, `most`, or up to what is due."""
         config = self.config
         intervals = [config.log_interval, config.policy_save_interval]
         intervals += [config.eval_interval, config.checkpoint_interval]

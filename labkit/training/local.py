@@ -164,7 +164,7 @@ class LocalTraining:
     def iterate(self, thread: "BackgroundThread", stop: StopRequest) -> int:
         """Env steps and gradient steps at the same time, then what is due; returns how many."""
         config, learner = self.config, self.learner
-        count = learner.count_until_due(config.steps_per_call)
+        count = learner.count_until_due()
         pending = thread.submit(learner.gradient_steps, count)
         self.collector.run(count * config.collect_steps_per_iteration)
         losses, weights = self.wait_for(pending)

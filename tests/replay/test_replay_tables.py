@@ -58,6 +58,17 @@ def test_a_stream_is_let_go_of_without_waiting_for_its_tuning_thread(table):
     assert table.dataset(8).options().autotune.enabled is False
 
 
+def test_a_closed_writer_has_written_its_last_rows():
+    server = reverb_replay.start_server([reverb_replay.packed_table(LAYOUT, 100)])
+    writer = reverb_replay.TransitionWriter(f"localhost:{server.port}")
+    for t in range(15):  # fewer than are flushed on the way
+        writer.write(Transition([t, 0], [0], 0, 1, [t, 1]))
+    writer.close()
+    client = reverb.Client(f"localhost:{server.port}")
+    assert reverb_replay.table_state(client).size == 15
+    server.stop()
+
+
 def test_batches_are_drawn_uniformly(table):
     """A chi-squared test of the stream that the learner reads, after the table was full once."""
     for t in range(150):

@@ -39,6 +39,19 @@ def test_log_probability_is_that_of_the_distribution(small_config, env, random_r
     np.testing.assert_allclose(log_pi[inside], expected[inside], rtol=1e-4, atol=1e-4)
 
 
+def test_log_probability_counts_the_range_of_the_action(small_config):
+    """Between −2 and 2 a density is half of that between −1 and 1."""
+    env = make_environment("Pendulum-v1", seed=0)
+    agent = make_agent(small_config(env_name="Pendulum-v1"), env)
+    rows = tf.constant(np.random.default_rng(0).normal(size=(64, 9)).astype(np.float32))
+    steps = unpack(rows, Layout(3, 1)).time_step
+    actions, log_pi = agent._actions_and_log_probs(steps)
+    expected = agent.policy.distribution(steps, ()).action.log_prob(actions).numpy()
+    inside = np.abs(actions[:, 0]) < 1.9
+    assert inside.sum() > 32
+    np.testing.assert_allclose(log_pi[inside], expected[inside], rtol=1e-4, atol=1e-4)
+
+
 def test_three_draws_of_a_step_differ_and_steps_differ(small_config, env, random_rows):
     agent = make_agent(small_config(), env)
     seen = []

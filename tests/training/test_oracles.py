@@ -87,14 +87,14 @@ def test_the_table_holds_what_a_reference_collector_collects(small_config, tmp_p
         gamma=0.9,
         seed=5,
         initial_collect_steps=250,
-        num_iterations=200,
-        eval_interval=70,
+        num_iterations=430,
+        eval_interval=170,
     )
     run = labkit.train(config, labkit.open_run(tmp_path / "run", config))
     saved = checkpoint.latest(run.path / "checkpoints")
     with np.load(saved / "replay" / "rows.npz") as held:
         rows = held["rows"]
-    assert len(rows) >= 250 + 200 - 2  # the last windows may still be open
+    assert len(rows) >= 250 + 430 - 2  # the last windows may still be open
     generator = np.random.default_rng(5 + components.NOISE_SEED)
     random_actions = generator.uniform(-2, 2, (250, 1)).astype(np.float32)
     np.testing.assert_array_equal(rows[:250, 3:4], random_actions)
@@ -109,6 +109,9 @@ def test_the_table_holds_what_a_reference_collector_collects(small_config, tmp_p
     np.testing.assert_allclose(rows[:complete], expected[:complete], rtol=2e-5, atol=2e-5)
     # 0.9² in whole windows, more in those that a time limit or the end of the warm-up cuts short
     assert set(np.round(rows[:, 5].astype(float), 2)) == {0.81, 0.9, 1.0}
+    finished = [sum(reward for _, _, reward, _, _ in steps) for steps in trained[:-1]]
+    assert len(finished) == 2
+    assert run.metrics().collect_return.iloc[-2] == pytest.approx(np.mean(finished), rel=1e-5)
 
 
 def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config, tmp_path):
@@ -127,7 +130,9 @@ def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config
         while not step.is_last():
             step = env.step(act(step.observation))
             total += float(step.reward)
-    scored = run.metrics().eval_return.iloc[-1]
+    final = run.metrics().iloc[-1]
+    assert final.eval_lengths == (200.0, 200.0)
+    scored = final.eval_return
     assert scored == pytest.approx(total / config.num_eval_episodes, rel=1e-6)
     weights = flat_weights(made.agent).numpy()
     assert np.isfinite(weights).all()
