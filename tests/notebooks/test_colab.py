@@ -190,7 +190,6 @@ def test_a_bare_colab_installs_restarts_and_runs_a_notebook(machine, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed")
 def test_the_second_way_needs_only_uv(machine, tmp_path):
     kernel = manager, client = begin(*machine, tmp_path)
     load = f"import sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); import colab"

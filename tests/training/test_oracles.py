@@ -1,5 +1,8 @@
 """Whole runs of the local executor against what must come out of them."""
 
+import json
+import shutil
+
 import gym
 import known_optimum
 import numpy as np
@@ -7,8 +10,9 @@ import pandas as pd
 import pytest
 
 import labkit
+from labkit.environments.seeding import seeded_env
 from labkit.sac.update import flat_weights
-from labkit.training import checkpoint, components
+from labkit.training import checkpoint, components, local
 
 ENV = "Pendulum-v1"  # episodes of 200 steps, which a time limit ends
 
@@ -17,7 +21,7 @@ ENV = "Pendulum-v1"  # episodes of 200 steps, which a time limit ends
 def test_two_runs_of_one_seed_are_equal(small_config, tmp_path):
     """Step by step: losses, metrics, weights, and each transition; the table is in the process."""
     fields = {"env_name": ENV, "replay": "tf_uniform", "n_step": 3, "greedy_share": 0.5}
-    fields |= {"num_iterations": 200, "log_interval": 1, "eval_interval": 50, "seed": 3}
+    fields |= {"num_iterations": 200, "log_interval": 5, "eval_interval": 50, "seed": 3}
     runs = [
         labkit.train(config, labkit.open_run(tmp_path / name, config))
         for name, config in (
@@ -30,7 +34,7 @@ def test_two_runs_of_one_seed_are_equal(small_config, tmp_path):
     varying = ["wall_seconds", "eval_distances"]
     first, second, other = (run.metrics().drop(columns=varying) for run in runs)
     pd.testing.assert_frame_equal(first, second, check_exact=True)
-    assert len(first) == 200 + 5
+    assert len(first) == 200 / 5 + 5
     assert not first.critic_loss.equals(other.critic_loss)
     saved = [checkpoint.latest(run.path / "checkpoints") for run in runs]
     arrays = [checkpoint.load(one)[0] for one in saved]
@@ -42,12 +46,50 @@ def test_two_runs_of_one_seed_are_equal(small_config, tmp_path):
     assert (tables[0] != tables[2]).any()
 
 
+def test_a_row_holds_the_mean_losses_since_the_last_row(small_config, tmp_path):
+    fields = {"env_name": ENV, "replay": "tf_uniform", "steps_per_call": 1, "num_iterations": 40}
+    fields |= {"eval_interval": 0, "num_eval_episodes": 1}
+    tables = []
+    for interval in (1, 10):
+        config = small_config(**fields, log_interval=interval)
+        run = labkit.train(config, labkit.open_run(tmp_path / str(interval), config))
+        tables.append(run.metrics()[["critic_loss", "actor_loss", "alpha_loss"]].dropna())
+    each, means = (table.to_numpy() for table in tables)
+    np.testing.assert_allclose(means, each.reshape(4, 10, 3).mean(axis=1), rtol=1e-5)
+
+
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("replay", ["reverb", "tf_uniform"])
 def test_the_optimum_of_a_small_environment_is_found(replay, tmp_path):
     config = labkit.SACConfig(**known_optimum.SETTINGS, replay=replay)
     run = labkit.open_run(tmp_path / "run", config)
     known_optimum.check(labkit.train(config, run, make_env=known_optimum.make))
+
+
+def test_a_resumed_run_continues_where_its_checkpoint_was_written(small_config, tmp_path):
+    """Losses since the last row, noise, the environment's generators and the counters."""
+    config = small_config(
+        env_name=ENV, replay="tf_uniform", log_interval=10, checkpoint_interval=5, eval_interval=0
+    )
+    run = labkit.open_run(tmp_path / "run", config)
+    labkit.train(config, run)
+    checkpoints = run.path / "checkpoints"
+    shutil.rmtree(checkpoints / "000000020")  # as if it had been killed after the step before
+    _, state = checkpoint.load(checkpoint.latest(checkpoints))
+    assert state["step"] == 15
+    made = components.build(config)
+    resumed = local.LocalTraining(config, run, made)
+    *sums, count = state["losses"]
+    assert count == 5
+    assert sums[0] > 0
+    np.testing.assert_array_equal(resumed.learner._loss_sum, sums)
+    assert resumed.learner._loss_count == count
+    assert (resumed.step, resumed.env_step, made.replay.size()) == (15, 315, 315)
+    assert resumed.policy.get_state() == state["noise"]
+    environment = json.loads(json.dumps(seeded_env(made.collect_env).get_state()))
+    assert environment == state["environment"]
+    assert run.metrics().gradient_step.tolist() == [0, 10]
+    made.close()
 
 
 def reference_steps(env, actions):
