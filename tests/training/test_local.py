@@ -199,6 +199,18 @@ def test_the_policy_that_collects_is_the_newest(small_config, tmp_path):
     made.close()  # twice is harmless
 
 
+@pytest.mark.parametrize("replay", ["reverb", "tf_uniform"])
+def test_the_next_call_can_sample_what_this_one_collected(replay, small_config, tmp_path):
+    config = small_config(env_name="Target", log_interval=0, eval_interval=0, replay=replay)
+    made = components.build(config, make_env=Target)
+    components.warm_up(config, made)
+    begun = local.LocalTraining(config, run_directory.open_run(tmp_path, config), made)
+    with local.BackgroundThread("gradient steps") as thread:
+        assert begun.iterate(thread, StopRequest()) == 10
+    assert made.replay.size() == 310
+    made.close()
+
+
 WITHOUT_REVERB = """
 import os, signal, sys
 sys.path[:0] = sys.argv[2:]
