@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pandas as pd
 import study
-from page_text import counted, listed, markdown, spaced
 
+from benchmarks.page_text import counted, listed, markdown, spaced
 from labkit.analysis import compare, statistics
 
 AGAIN = "-again"  # the suffix of settings that repeat seeds of another one
@@ -38,7 +38,7 @@ these parameters and used equivalent code. Each other row changes one value on w
 
 {explained}
 
-"Minus defaults" is the difference of the means, with the p-value of Welch's t-test where both have two runs or more. A row with one run has no p-value and is weak evidence. In {rows_tested(table[~from_source])} tests at level 0.05, one or more will be below it by chance with a probability of up to {1 - 0.95 ** rows_tested(table[~from_source]):.0%}.
+"Minus defaults" is the difference of the means, with the p-value of Welch's t-test where both have two runs or more. A row with one run has no p-value and is weak evidence. Runs that repeat a seed count as runs of their own.{chance(rows_tested(table[~from_source]))}
 
 {repeats(table)}
 
@@ -50,6 +50,13 @@ these parameters and used equivalent code. Each other row changes one value on w
 
 {reasons(table)}
 """
+
+
+def chance(tests: int) -> str:
+    """How likely one of several independent tests finds a difference where there is none."""
+    if tests < 2:
+        return ""
+    return f" Of {tests} independent tests at level 0.05, one or more find a difference that does not exist with a probability of {1 - 0.95**tests:.0%}."
 
 
 def rows_tested(table: pd.DataFrame) -> int:
@@ -115,17 +122,21 @@ def differences(table: pd.DataFrame, same_seed: bool) -> dict[str, list[float]]:
     return {kind: sorted(values) for kind, values in found.items()}
 
 
-def repeats(table: pd.DataFrame) -> str:
+def repeats(table: pd.DataFrame, brief: bool = False) -> str:
     """What repeated runs of one seed show, next to runs of different seeds."""
     again = differences(table, same_seed=True)
     seeds = differences(table[table.base == "defaults"], same_seed=False)["same"]
-    text = "A seed fixes networks, noise and environments, but not the samples that Reverb draws."
     if not again["same"] or not seeds:
-        return text
-    within = listed([f"{value:.2f}" for value in again["same"]])
-    text += (
-        f" {counted(len(again['same']), 'pair')} of runs of one seed, setting and arithmetic {'differs' if len(again['same']) == 1 else 'differ'} by {within}; "
-        f"two seeds of the defaults in one group differ by {np.median(seeds):.2f} in the median ({counted(len(seeds), 'pair')}, {seeds[0]:.2f} to {seeds[-1]:.2f})."
+        return (
+            "A seed fixes networks, noise and environments, but not the samples that Reverb draws."
+        )
+    within, pairs = listed([f"{value:.2f}" for value in again["same"]]), len(again["same"])
+    measured = f"{counted(pairs, 'pair')} of runs of one seed, setting and arithmetic {'differs' if pairs == 1 else 'differ'} by {within}"
+    if brief:
+        return f"A seed does not fix what Reverb samples: {measured}; two seeds of the defaults differ by {np.median(seeds):.2f} in the median."
+    text = (
+        f"A seed fixes networks, noise and environments, but not the samples that Reverb draws. {measured}; two seeds of the defaults in one group differ by "
+        f"{np.median(seeds):.2f} in the median ({counted(len(seeds), 'pair')}, {seeds[0]:.2f} to {seeds[-1]:.2f})."
     )
     if again["other"]:
         across = listed([f"{value:.2f}" for value in again["other"]])
@@ -164,9 +175,9 @@ def verdict(table: pd.DataFrame, setting: str) -> str:
         of_group = table[(table.arithmetic == group) & (table.base == "defaults")]["return"]
         scores = listed([f"{value:+.2f}" for value in runs["return"]])
         beside = listed([f"{value:+.2f}" for value in sorted(of_group)]) if len(of_group) else ""
-        compared = f"the defaults in group {group} scored {beside}" if beside else "no defaults"
-        parts.append(f"{counted(len(runs), 'run')} ({compared}) scored {scores}")
-    return f"{'; '.join(parts)}." if parts else "Not run."
+        compared = f"; the defaults in its group ({group}) scored {beside}" if beside else ""
+        parts.append(f"{counted(len(runs), 'run')} scored {scores}{compared}")
+    return f"{'; '.join(parts)}." if parts else "It was not run."
 
 
 def changed(name: str) -> str:

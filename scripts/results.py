@@ -88,13 +88,21 @@ def _tracked_as_finished(job: study.Job) -> bool:
 
 @main.command()
 def track() -> None:
-    """Copies configuration and metrics of every run into results/, unless it has a longer run."""
+    """Copies configuration and metrics of every run into results/; never replaces another run."""
     for source in sorted(RUNS.glob("*/seed-*")):
         target = KEPT / source.relative_to(RUNS)
         try:
             length = read_metrics(source).gradient_step.max()
-            if target.exists() and read_metrics(target).gradient_step.max() > length:
-                continue
+            if target.exists():
+                if not run_directory.is_same_run(source, target):
+                    click.echo(
+                        f"left out: {target.relative_to(ROOT)} holds another run; give the new one "
+                        "a setting of its own, such as `defaults-again`, to track both",
+                        err=True,
+                    )
+                    continue
+                if read_metrics(target).gradient_step.max() > length:
+                    continue
         except ParameterError as error:
             click.echo(f"left out: {error}", err=True)
             continue

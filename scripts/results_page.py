@@ -11,9 +11,9 @@ import arithmetic
 import numpy as np
 import pandas as pd
 import study
-from page_text import aggregate, between, counted, listed, markdown, spaced
 
 from benchmarks import pace
+from benchmarks.page_text import aggregate, between, counted, listed, markdown, spaced
 from labkit.analysis import compare, comparison_plots
 from labkit.analysis.compare import TrackedRun
 from labkit.config import SACConfig
@@ -46,7 +46,7 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
         written.append(target / "factors.png")
         labelled = table
         if table.arithmetic.nunique() > 1:
-            labelled = table.assign(setting=table.base + ", group " + table.arithmetic)
+            labelled = table.assign(setting=table.base + ", group\u00a0" + table.arithmetic)
         figure = comparison_plots.ranking(
             labelled, title=f"after {spaced(study.ABLATION_BUDGET)} env steps"
         )
@@ -178,11 +178,15 @@ def repeated(found: Sequence[TrackedRun], budget: int) -> str:
     if again.empty:
         return ""
     group = arithmetic.groups(found)
+    own = sorted({group[run.path] for run in of("defaults", found, budget)})
     scores = [
         f"seed {row.seed} {row['return']:+.2f} (group {group[row.path]})"
         for _, row in again.iterrows()
     ]
-    return f" Run again: {listed(scores)}; see the two kinds of arithmetic below."
+    return (
+        f" The runs of this table are in group {listed(own)}. Run again: {listed(scores)}; "
+        "the section on ablations explains the groups."
+    )
 
 
 def steps(run: TrackedRun, level: float, iterations: int) -> str:
@@ -262,7 +266,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
 
 An episode terminates when the robot falls, and is truncated after 1000 steps (ten seconds). The environment registers a
-`reward_threshold` of {THRESHOLD}. {ablations.repeats(setting_scores(found, study.ABLATION_BUDGET))}
+`reward_threshold` of {THRESHOLD}. {ablations.repeats(setting_scores(found, study.ABLATION_BUDGET), brief=True)}
 
 ![Returns over env steps, and published results](results/minitaur/{figure})"""
     return between(text, MARKS, body)

@@ -117,6 +117,28 @@ def copy_records(source: Path, target: Path) -> None:
             shutil.copyfile(source / name, target / name)
 
 
+def is_same_run(one: Path, other: Path) -> bool:
+    """Whether two directories hold the same run, of which one may be longer.
+
+    Its first row identifies a run, because the row contains wall time in milliseconds.
+    """
+    first, second = ((path / "metrics.csv").read_text().splitlines()[:2] for path in (one, other))
+    return first == second
+
+
+def keep_replaced(source: Path, target: Path) -> Path | None:
+    """Renames `target` to `<target>-replaced-1`, or the next number, if it holds another run.
+
+    Returns:
+        The new path, or None if `target` holds no run or the one of `source`.
+    """
+    if not (target / "metrics.csv").exists() or is_same_run(source, target):
+        return None
+    numbered = (target.with_name(f"{target.name}-replaced-{n}") for n in itertools.count(1))
+    free = next(path for path in numbered if not path.exists())
+    return target.rename(free)
+
+
 def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
     """`metrics.csv` of a run directory; the columns `PER_EPISODE` hold tuples of floats.
 
