@@ -1,7 +1,7 @@
 """Where a run was made: the git commit of labkit's checkout, and the CPU model.
 
-Both influence its numbers: another commit may be another algorithm, and another CPU rounds
-differently, so that two runs of one seed differ from their first env step on.
+Both influence its numbers: another commit may be another algorithm, and another CPU may round
+differently, so that two runs of one seed differ even before their first gradient step.
 """
 
 import os
