@@ -133,7 +133,7 @@ def repeats(table: pd.DataFrame, brief: bool = False) -> str:
     within, pairs = listed([f"{value:.2f}" for value in again["same"]]), len(again["same"])
     measured = f"{counted(pairs, 'pair')} of runs of one seed, setting and arithmetic {'differs' if pairs == 1 else 'differ'} by {within}"
     if brief:
-        return f"A seed does not fix what Reverb samples: {measured}; two seeds of the defaults differ by {np.median(seeds):.2f} in the median."
+        return f"A seed does not fix what Reverb samples: after {spaced(study.ABLATION_BUDGET)} env steps, {measured}; two seeds of the defaults differ by {np.median(seeds):.2f} in the median."
     text = (
         f"A seed fixes networks, noise and environments, but not the samples that Reverb draws. {measured}; two seeds of the defaults in one group differ by "
         f"{np.median(seeds):.2f} in the median ({counted(len(seeds), 'pair')}, {seeds[0]:.2f} to {seeds[-1]:.2f})."

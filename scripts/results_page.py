@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 (the lines of the page)
 
+import collections
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -287,15 +288,18 @@ def not_run(found: Sequence[TrackedRun]) -> str:
 
 
 def made_with(found: Sequence[TrackedRun]) -> str:
-    """A section with the package versions that the runs recorded."""
-    kinds = {
-        json.dumps(json.loads((run.path / "config.json").read_text())["versions"], sort_keys=True)
-        for run in found
-    }
+    """A section with the package versions, commits and CPUs that the runs recorded."""
+    contents = [json.loads((run.path / "config.json").read_text()) for run in found]
+    kinds = {json.dumps(content["versions"], sort_keys=True) for content in contents}
     lines = [
         "- " + ", ".join(f"{name} {version}" for name, version in json.loads(kind).items())
         for kind in sorted(kinds)
     ]
+    places = collections.Counter(
+        f"commit {content.get('commit') or 'not recorded'}, CPU {content.get('cpu') or 'not recorded'}"
+        for content in contents
+    )
+    lines += [f"- {place}: {counted(number, 'run')}" for place, number in sorted(places.items())]
     return "## Made with\n\n" + "\n".join(lines)
 
 

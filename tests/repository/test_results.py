@@ -282,6 +282,17 @@ def test_the_page_says_which_final_scores_are_of_the_same_episodes(small_study):
     assert "1 run of them has a final evaluation after more than one budget" in text
 
 
+def test_the_page_has_the_commit_and_the_cpu_of_the_runs(small_study):
+    for seed, place in enumerate([("abc", "a CPU"), ("abc", "a CPU"), (None, None)]):
+        path = write_run(small_study / "kept" / "defaults" / f"seed-{seed}", seed, [1.0], 20)
+        content = json.loads((path / "config.json").read_text())
+        content["commit"], content["cpu"] = place
+        (path / "config.json").write_text(json.dumps(content))
+    text = results_page.made_with(compare.find_runs(small_study / "kept")[0])
+    assert "- commit abc, CPU a CPU: 2 runs" in text
+    assert "- commit not recorded, CPU not recorded: 1 run" in text
+
+
 def test_the_tracked_pages_are_what_the_command_writes():
     found, _ = compare.find_runs(results.KEPT)
     front = (ROOT / "README.md").read_text()
