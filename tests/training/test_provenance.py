@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,9 @@ def test_git_that_is_missing_fails_or_hangs_gives_none(checkout, tmp_path, monke
     slow.write_text(f"#!/bin/sh\nexec {shutil.which('sleep', path='/usr/bin:/bin')} 60\n")
     slow.chmod(0o755)
     monkeypatch.setattr(provenance, "GIT_SECONDS", 0.2)
+    begin = time.monotonic()
     assert provenance.commit(checkout) is None, "git hangs"
+    assert time.monotonic() - begin < 30, "the limit is not kept: git sleeps for 60 seconds"
     slow.write_text("#!/bin/sh\necho half\nexit 128\n")
     assert provenance.commit(checkout) is None, "git fails"
 
