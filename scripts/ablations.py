@@ -38,7 +38,7 @@ these parameters and used equivalent code. Each other row changes one value on w
 
 {explained}
 
-"Minus defaults" is the difference of the means, with the p-value of Welch's t-test where both have two runs or more. A row with one run has no p-value and is weak evidence. Runs that repeat a seed count as runs of their own.{chance(rows_tested(table[~from_source]))}
+"Minus defaults" is the difference of the means, with the p-value of Welch's t-test where both have two runs or more. A row with one run has no p-value and is weak evidence. Runs that repeat a seed count as separate runs.{chance(rows_tested(table[~from_source]))}
 
 {repeats(table)}
 
@@ -169,7 +169,7 @@ The best of these rows reached {rows["return"].max():+.2f}; all choices together
 
 
 def verdict(table: pd.DataFrame, setting: str) -> str:
-    """What the runs of a setting scored, next to the defaults of their own group."""
+    """What the runs of a setting scored, next to the defaults of the same group."""
     parts = []
     for group, runs in table[table.base == setting].groupby("arithmetic"):
         of_group = table[(table.arithmetic == group) & (table.base == "defaults")]["return"]

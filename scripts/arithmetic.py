@@ -90,5 +90,5 @@ def paragraph(found: Sequence[TrackedRun], seed: int = 1, file: Path = FILE) -> 
         "two machines round differently. The machine of group A was not recorded. Group B has the arithmetic of "
         f"the machine ({cpu}) on which `python scripts/results.py arithmetic` wrote [arithmetic.json](arithmetic.json). "
         "The commits of these runs were not recorded either, so the groups may differ in more than arithmetic. "
-        "Each row is compared with the defaults of its own group only."
+        "Each row is compared with the defaults of the same group only."
     )

@@ -97,7 +97,7 @@ def track() -> None:
                 if not run_directory.is_same_run(source, target):
                     click.echo(
                         f"left out: {target.relative_to(ROOT)} holds another run; give the new one "
-                        "a setting of its own, such as `defaults-again`, to track both",
+                        "a separate setting, such as `defaults-again`, to track both",
                         err=True,
                     )
                     continue

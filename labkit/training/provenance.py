@@ -16,7 +16,10 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def describe() -> dict[str, Any]:
-    """`commit` and `cpu` of this process, for `config.json`; neither contains a path."""
+    """`commit` and `cpu` of this process, for `config.json`; neither contains a path.
+
+    On Ray this process is the driver; rollout workers on other machines may have other CPUs.
+    """
     return {"commit": commit(), "cpu": cpu_model()}
 
 

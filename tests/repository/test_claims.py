@@ -177,6 +177,20 @@ def test_limits_of_a_figure(checkout):
     ]
 
 
+def test_readme_has_the_measured_throughput():
+    """Recomputed from the repeats; what is superseded depends on the commit and is not compared."""
+    text = tracked(status.FRONT, status.MARKS)
+    results = json.loads((status.RESULTS / "throughput.json").read_text())
+    ours, theirs = (
+        np.median([repeat["rate"] for repeat in results["implementations"][key]["repeats"]])
+        for key in ("labkit", "published")
+    )
+    assert f"train here {ours / theirs:.1f} times as fast" in text
+    last = np.median(np.divide(results["growth"]["rates"][-1], results["growth"]["rates"][0]))
+    assert f"at {last:.0%} of that speed" in text
+    assert results["machine"]["commit"] in text
+
+
 def test_the_table_of_limits_names_every_result():
     text = tracked(status.README, status.MARKS)
     for name in status.FILES:
