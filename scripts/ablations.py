@@ -131,7 +131,7 @@ def repeats(table: pd.DataFrame, brief: bool = False) -> str:
             "A seed fixes networks, noise and environments, but not the samples that Reverb draws."
         )
     within, pairs = listed([f"{value:.2f}" for value in again["same"]]), len(again["same"])
-    measured = f"{counted(pairs, 'pair')} of runs of one seed, setting and arithmetic {'differs' if pairs == 1 else 'differ'} by {within}"
+    measured = f"{counted(pairs, 'pair')} of runs of one seed, setting and kind of arithmetic {'differs' if pairs == 1 else 'differ'} by {within}"
     if brief:
         return f"A seed does not fix what Reverb samples: after {spaced(study.ABLATION_BUDGET)} env steps, {measured}; two seeds of the defaults differ by {np.median(seeds):.2f} in the median."
     text = (

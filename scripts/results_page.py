@@ -235,7 +235,7 @@ MARKS = ("<!-- written by make results: begin -->", "<!-- written by make result
 
 def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     """Returns README.md with the study's results of the defaults between its two marks."""
-    rows, figure = [], "default/curve.png"
+    rows, figure, reached = [], "default/curve.png", []
     for budget in budgets():
         if runs := of("defaults", found, budget):
             table = compare.scores(runs, budget - study.WARM_UP_STEPS)
@@ -246,6 +246,10 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
                 f"{table.length.mean():.0f} of 1000",
             )
             rows.append([name, spaced(budget), score, distance, length])
+            above = int((table["return"] >= THRESHOLD).sum())
+            reached.append(
+                f"{above} of {counted(len(table), 'run')} after {spaced(budget)} env steps"
+            )
             if len(runs) > 1:
                 figure = f"curves-{budget}.png"
     tutorial_steps, tutorial_return = run_plots.PUBLISHED_CURVE[-1]
@@ -267,7 +271,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
 
 An episode terminates when the robot falls, and is truncated after 1000 steps (ten seconds). The environment registers a
-`reward_threshold` of {THRESHOLD}. {ablations.repeats(setting_scores(found, study.ABLATION_BUDGET), brief=True)}
+`reward_threshold` of {THRESHOLD}; {listed(reached) if reached else "no run"} reached it. {ablations.repeats(setting_scores(found, study.ABLATION_BUDGET), brief=True)}
 
 ![Returns over env steps, and published results](results/minitaur/{figure})"""
     return between(text, MARKS, body)

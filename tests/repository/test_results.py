@@ -234,7 +234,7 @@ def test_pairs_of_runs_of_one_seed_by_hand():
     )
     assert ablations.differences(table, same_seed=True) == {"same": [0.5], "other": [3.0]}
     text = ablations.repeats(table)
-    assert "1 pair of runs of one seed, setting and arithmetic differs by 0.50" in text
+    assert "1 pair of runs of one seed, setting and kind of arithmetic differs by 0.50" in text
     assert "differ by 4.00 in the median (1 pair, 4.00 to 4.00)" in text
     assert "different arithmetic differ by 3.00" in text
     assert "too few pairs" in text
