@@ -1,16 +1,18 @@
-"""Solves LunarLanderContinuous with both executors, and times them next to Stable-Baselines3.
+"""Trains LunarLanderContinuous on both executors, and times them next to Stable-Baselines3.
 
     python -m benchmarks.lunarlander            # local and ray, seeds 0 1 2, then the timing
     python -m benchmarks.lunarlander --executors ray --seeds 3 --no-timing
-    python -m benchmarks.lunarlander --no-train --no-timing    # only summarises existing runs
+    python -m benchmarks.lunarlander --page     # only writes the page from the tracked runs
 
-All of it takes an afternoon. A run counts as solved, and ends, at a mean return of at least 200
-over 20 deterministic episodes within 300 000 env steps. Runs are stored under runs/lunarlander/;
-the same command resumes interrupted ones. Their small files are copied to results/lunarlander/,
-next to summary.csv, timing.json and curves.png.
+All of it takes an afternoon. A run ends at the first evaluation with a mean return of at least 200
+over 20 deterministic episodes, or after 300 000 env steps. Every evaluation of a run plays the same
+20 episodes, so the first mean of 200 is chosen among several looks. Therefore the policy that the
+run leaves is confirmed with 100 other episodes, and only that counts as solved. Runs are stored
+under runs/lunarlander/; the same command resumes interrupted ones. Their small files are copied to
+results/lunarlander/; a tracked run that another one replaces stays there as `…-replaced-1`. The
+page is results/lunarlander/README.md; lunarlander_page.py writes it.
 """
 
-import csv
 import json
 import os
 import shutil
@@ -23,20 +25,21 @@ from pathlib import Path
 from typing import Any
 
 import click
-import matplotlib as mpl
-from matplotlib.figure import Figure
+import numpy as np
 
 import labkit
-from benchmarks import implementations
+from benchmarks import implementations, lunarlander_page
+from benchmarks.lunarlander_page import EPISODES, RESULTS, solved_at
 from benchmarks.throughput import machine
-from labkit.plotting.style import BLUE, ORANGE, STYLE
+from labkit.cli import watch
+from labkit.sac.evaluation import evaluate
 from labkit.training import run_directory, signals
 
 ENV = "LunarLanderContinuous-v2"
-SOLVED, EPISODES, MOST_ENV_STEPS = 200.0, 20, 300_000
+MOST_ENV_STEPS = 300_000
+CONFIRM_EPISODES, CONFIRM_SEED = 100, 30_000_001  # no evaluation of a training uses such a seed
 TIMED_STEPS, WARMUP_STEPS = 20_000, 1_000
 RUNS = implementations.ROOT / "runs" / "lunarlander"
-RESULTS = implementations.ROOT / "results" / "lunarlander"
 
 
 def configure(seed: int, **changes: Any) -> labkit.SACConfig:
@@ -65,15 +68,6 @@ def train(executor: str, config: labkit.SACConfig, run: run_directory.Run) -> No
         labkit.train(config, run=run)
 
 
-def solved_at(path: Path) -> tuple[int, float] | None:
-    """Env step and mean return of the first evaluation that counts as solved, or None."""
-    table = run_directory.read_metrics(path)
-    enough = table[(table.eval_returns.map(len) >= EPISODES) & (table.eval_return >= SOLVED)]
-    if enough.empty:
-        return None
-    return int(enough.env_step.iloc[0]), float(enough.eval_return.iloc[0])
-
-
 def solve(executor: str, seed: int) -> None:
     """Trains until solved or until the budget is spent; skips a run that is finished."""
     path, config = RUNS / f"{executor}-{seed}", configure(seed)
@@ -97,22 +91,32 @@ def solve(executor: str, seed: int) -> None:
     over.set()
 
 
-def keep(executor: str, seed: int) -> dict[str, Any]:
-    """Copies a run's small files to results/; returns its row of summary.csv."""
-    source, target = RUNS / f"{executor}-{seed}", RESULTS / f"{executor}-{seed}"
-    run_directory.copy_records(source, target)
-    table, found = run_directory.read_metrics(source), solved_at(source)
-    evaluated = table.dropna(subset="eval_return")
-    spent = run_directory.is_finished(source, configure(seed))
-    return {
-        "executor": executor,
+def confirm(path: Path) -> None:
+    """Plays 100 new episodes with the policy of a run; writes `confirmation.json` into it.
+
+    Raises:
+        ParameterError: the run has no saved policy.
+    """
+    seed = run_directory.read_config(path).seed + CONFIRM_SEED
+    env, policy = watch.load(path)
+    returns = evaluate(env, policy, CONFIRM_EPISODES, seed).returns
+    found = {
+        "episodes": len(returns),
         "seed": seed,
-        "ended": "solved" if found else "not solved" if spent else "not finished",
-        "solved_at_env_step": found[0] if found else "",
-        "mean_return": round(found[1] if found else float(evaluated.eval_return.max()), 1),
-        "env_steps": int(table.env_step.max()),
-        "minutes": round(float(table.wall_seconds.max()) / 60, 1),
+        "mean_return": float(np.mean(returns)),
+        "standard_error": float(np.std(returns, ddof=1) / np.sqrt(len(returns))),
     }
+    (path / lunarlander_page.CONFIRMATION).write_text(json.dumps(found, indent=1) + "\n")
+
+
+def keep(executor: str, seed: int) -> None:
+    """Copies a run's small files to results/; a different run that is tracked there stays, too."""
+    source, target = RUNS / f"{executor}-{seed}", RESULTS / f"{executor}-{seed}"
+    run_directory.keep_replaced(source, target)
+    run_directory.copy_records(source, target)
+    if (source / lunarlander_page.CONFIRMATION).exists():
+        name = lunarlander_page.CONFIRMATION
+        shutil.copyfile(source / name, target / name)
 
 
 def time_labkit(executor: str) -> float:
@@ -164,28 +168,11 @@ def timing(with_sb3: bool, repeats: int) -> dict[str, Any]:
     return {"machine": machine(), "seconds_per_20000_steps": seconds}
 
 
-def draw(folders: Sequence[Path]) -> Figure:
-    """Draws every evaluation of every run: mean return over env steps."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7, 3.5), layout="constrained")
-        axes = figure.subplots()
-        for folder in folders:
-            table = run_directory.read_metrics(folder).dropna(subset="eval_return")
-            colour = BLUE if folder.name.startswith("local") else ORANGE
-            axes.plot(table.env_step, table.eval_return, "o-", color=colour, markersize=3)
-        for colour, label in ((BLUE, "local executor"), (ORANGE, "Ray, one collector")):
-            axes.plot([], [], "o-", color=colour, label=label)
-        axes.axhline(SOLVED, color="black", linewidth=1, linestyle=":")
-        axes.set_xlabel("env steps")
-        axes.set_ylabel("mean return of 20 deterministic episodes")
-        axes.legend()
-    return figure
-
-
 @click.command()
 @click.option("--executors", multiple=True, default=("local", "ray"), show_default=True)
 @click.option("--seeds", multiple=True, type=int, default=(0, 1, 2), show_default=True)
 @click.option("--train/--no-train", "trained", default=True, help="Train, or use existing runs.")
+@click.option("--page", "only_page", is_flag=True, help="Only write the page of the tracked runs.")
 @click.option("--timing/--no-timing", "timed", default=True, help="Time 20 000 steps.")
 @click.option("--without-sb3", is_flag=True, help="Leave Stable-Baselines3 out.")
 @click.option("--repeats", default=3, show_default=True, help="Rounds of the timing.")
@@ -194,38 +181,36 @@ def main(
     executors: Sequence[str],
     seeds: Sequence[int],
     trained: bool,
+    only_page: bool,
     timed: bool,
     without_sb3: bool,
     repeats: int,
     only: str | None,
 ) -> None:
-    """Trains until solved, times, and writes results/lunarlander/."""
+    """Trains, confirms, times, and writes results/lunarlander/."""
+    if only_page:
+        lunarlander_page.write()
+        return
     if only:
         print(time_labkit(only))
         return
     begin = time.monotonic()
     RESULTS.mkdir(parents=True, exist_ok=True)
-    rows = []
     for seed in seeds:
         for executor in executors:
+            path = RUNS / f"{executor}-{seed}"
             if trained:
                 solve(executor, seed)
-            elif not (RUNS / f"{executor}-{seed}" / "config.json").exists():
+            elif not (path / "config.json").exists():
                 continue
-            rows.append(keep(executor, seed))
-            print(rows[-1])
-    if not rows:
-        raise click.ClickException(f"{RUNS} contains no run of these executors and seeds")
-    with (RESULTS / "summary.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    folders = [RESULTS / f"{row['executor']}-{row['seed']}" for row in rows]
-    draw(folders).savefig(RESULTS / "curves.png", dpi=110)
+            if solved_at(path) and not (path / lunarlander_page.CONFIRMATION).exists():
+                confirm(path)
+            keep(executor, seed)
     if timed:
         found = timing(not without_sb3, repeats)
         (RESULTS / "timing.json").write_text(json.dumps(found, indent=1) + "\n")
         print(found["seconds_per_20000_steps"])
+    lunarlander_page.write()
     print(f"{(time.monotonic() - begin) / 60:.0f} minutes; {RESULTS} written")
 
 

@@ -1,12 +1,17 @@
 """Compares both executors on the Minitaur: 50 000 gradient steps, three seeds each.
 
-    python -m benchmarks.ray_vs_local                 # writes results/ray_vs_local/
+    python -m benchmarks.ray_vs_local            # trains, then writes results/ray_vs_local/
+    python -m benchmarks.ray_vs_local --page     # only writes it again from the tracked runs
 
 Only the executor differs. The local runs are those of the study (scripts/study.py) that collect
 without deterministic episodes; two of their seeds were run twice. Runs on Ray are stored under
 runs/ray_vs_local/; the same command resumes interrupted ones and skips finished ones. An earlier
-set of runs on Ray, which sent new weights every 50 steps instead of 10, is included as it is.
+set of runs on Ray, which sent new weights every 50 steps instead of 10, is included as it is, and
+so are the scores of two runs whose files were lost (lost.csv). A run that replaces a tracked one
+keeps that one as `…-replaced-1`. The page lists every run and compares all of them.
 """
+
+# ruff: noqa: E501 (the lines of the page)
 
 import csv
 import json
@@ -16,10 +21,13 @@ from typing import Any
 import click
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 import labkit
 from benchmarks.implementations import ROOT
+from benchmarks.page_text import between, counted, listed, markdown, spaced
+from labkit.analysis import statistics
 from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
 from labkit.training import run_directory
 
@@ -29,6 +37,11 @@ RUNS, RESULTS = ROOT / "runs" / "ray_vs_local", ROOT / "results" / "ray_vs_local
 LOCAL = ("local", STUDY / "no-greedy_share", "seed-", (1, 2, 3))
 AGAIN = ("local", STUDY / "no-greedy_share-again", "seed-", (1, 2))
 EARLIER = ("ray, every 50", RESULTS, "every-50-", (1, 2, 3))
+LOST = RESULTS / "lost.csv"
+MARKS = (
+    "<!-- written by benchmarks.ray_vs_local: begin -->",
+    "<!-- written by benchmarks.ray_vs_local: end -->",
+)
 FIELDS = (
     *("executor", "seed", "mean_return", "deviation", "samples_per_insert"),
     *("staleness_median", "staleness_max"),
@@ -78,6 +91,120 @@ def row(path: Path, iterations: int) -> dict[str, Any]:
     return score(path, iterations) | kept
 
 
+def comparisons(rows: list[dict[str, Any]], lost: pd.DataFrame) -> pd.DataFrame:
+    """Compares the local runs with each set of runs on Ray, from the present version to all.
+
+    Args:
+        rows: those of summary.csv.
+        lost: the scores of runs whose files were lost.
+
+    Returns:
+        One row per set, with the columns runs on Ray (which), n, mean, minus local (difference of
+        the means) and p (of Welch's two-sided t-test).
+    """
+    table = pd.DataFrame(rows)
+    scores = {name: list(group.mean_return) for name, group in table.groupby("executor")}
+    local, ray, earlier = scores["local"], scores["ray"], scores.get(EARLIER[0], [])
+    gone = list(lost.mean_return)
+    sets = {
+        "tracked, this version": ray,
+        "and the lost ones": ray + gone,
+        "and those of the earlier version: all": ray + gone + earlier,
+    }
+    found = []
+    for name, values in sets.items():
+        difference = float(np.mean(values) - np.mean(local))
+        p = statistics.welch(local, values) if min(len(values), len(local)) > 1 else np.nan
+        found.append((name, len(values), float(np.mean(values)), difference, p))
+    columns = ["runs on Ray", "n", "mean", "minus local", "p"]
+    return pd.DataFrame(found, columns=columns)
+
+
+def page(
+    rows: list[dict[str, Any]], lost: pd.DataFrame, shares: set[float], iterations: int
+) -> str:
+    """The page: every run and the comparisons.
+
+    Args:
+        rows: those of summary.csv.
+        lost: the scores of runs whose files were lost.
+        shares: the values of `greedy_share` in the runs' configurations.
+        iterations: gradient steps of each run.
+    """
+    listing = [
+        {
+            "executor": row["executor"],
+            "seed": row["seed"],
+            "mean return": f"{row['mean_return']:+.2f}",
+            "files": "tracked",
+        }
+        for row in rows
+    ]
+    listing += [
+        {
+            "executor": row.executor,
+            "seed": row.seed,
+            "mean return": f"{row.mean_return:+.1f}",
+            "files": f"lost; known from the {row.known_from}",
+        }
+        for row in lost.itertuples()
+    ]
+    local = [row["mean_return"] for row in rows if row["executor"] == "local"]
+    compared = comparisons(rows, lost)
+    shown = compared.assign(
+        mean=compared["mean"].map("{:+.2f}".format),
+        p=compared.p.map("{:.2g}".format),
+        **{"minus local": compared["minus local"].map("{:+.2f}".format)},
+    )
+    every = compared.iloc[-1]
+    return f"""# Both executors on the Minitaur
+
+    .venv/bin/python -m benchmarks.ray_vs_local            # trains what is missing, then writes this page
+    .venv/bin/python -m benchmarks.ray_vs_local --page     # only writes this page
+
+Each run takes {spaced(iterations)} gradient steps with `greedy_share {listed(sorted(f"{share:g}" for share in shares))}`, which is not the default of the
+Minitaur, and is scored by 20 deterministic episodes. Every run that was made is listed, whatever it scored: {counted(len(listing), "run")}, of which {len(lost)} were lost.
+
+{markdown(pd.DataFrame(listing))}
+
+"ray, every 50" is an earlier version, which sent new weights every 50 gradient steps instead of every 10. A seed does not fix what Reverb samples, so the
+same seed may be run twice.
+
+The {len(local)} local runs have a mean of {np.mean(local):+.2f}. Welch's two-sided t-test compares them with
+
+{markdown(shown)}
+
+{conclusion(every, compared.iloc[0])}
+
+![Final returns by executor, tracked runs](returns.png)
+"""
+
+
+def conclusion(every: pd.Series, present: pd.Series) -> str:
+    """What the comparison with all runs and with those of this version supports."""
+    verdict = "detectable" if every.p < 0.05 else "not detectable"
+    return (
+        f"With all {every.n} runs on Ray the difference is {every['minus local']:+.2f} and {verdict} at level 0.05 "
+        f"(p = {every.p:.2g}); with the {present.n} tracked ones of this version it is {present['minus local']:+.2f} (p = {present.p:.2g}). "
+        "So few runs do not show that the executors are equal, and runs of two versions are not one sample."
+    )
+
+
+def sentence(
+    rows: list[dict[str, Any]], lost: pd.DataFrame, shares: set[float], iterations: int
+) -> str:
+    """The sentences about these runs in README.md."""
+    local = [row["mean_return"] for row in rows if row["executor"] == "local"]
+    compared = comparisons(rows, lost)
+    every, present = compared.iloc[-1], compared.iloc[0]
+    return (
+        f"On the Minitaur, {spaced(iterations)} gradient steps with `greedy_share {listed(sorted(f'{share:g}' for share in shares))}` were run\n"
+        f"{len(local)} times on the local executor (mean return {np.mean(local):+.2f}) and {every.n} times on Ray ({every['mean']:+.2f}; Welch's p = {every.p:.2g}), the runs of\n"
+        f"an earlier version and the lost ones included. The {present.n} tracked runs of this version have a mean of {present['mean']:+.2f} (p = {present.p:.2g}).\n"
+        "[Every run](results/ray_vs_local/README.md) is listed. These are too few to call the executors equal."
+    )
+
+
 def draw(rows: list[dict[str, Any]]) -> Figure:
     """Draws every run as a dot and the mean of each executor as a line."""
     executors = {
@@ -99,24 +226,39 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     return figure
 
 
+def replaced_rows(iterations: int) -> list[dict[str, Any]]:
+    """The rows of tracked runs on Ray that later runs replaced."""
+    return [
+        {"executor": "ray", "seed": run_directory.read_config(path).seed} | row(path, iterations)
+        for path in sorted(RESULTS.glob("ray-*-replaced-*"))
+    ]
+
+
 @click.command()
 @click.option("--iterations", default=50_000, show_default=True, help="Gradient steps of each run.")
 @click.option("--seeds", multiple=True, type=int, default=(1, 2, 3), show_default=True)
-def main(iterations: int, seeds: tuple[int, ...]) -> None:
-    """Trains on Ray, then writes summary.csv, returns.png and each run's small files."""
-    rows = tracked_rows(*LOCAL, iterations) + tracked_rows(*AGAIN, iterations)
-    for seed in seeds:
+@click.option("--page", "only_page", is_flag=True, help="Do not train; use the tracked runs.")
+def main(iterations: int, seeds: tuple[int, ...], only_page: bool) -> None:
+    """Trains on Ray, then writes the page, summary.csv, returns.png and each run's small files."""
+    for seed in () if only_page else seeds:
         config = labkit.SACConfig(num_iterations=iterations, seed=seed, greedy_share=0.0)
         path = train(config)
+        run_directory.keep_replaced(path, RESULTS / path.name)
         run_directory.copy_records(path, RESULTS / path.name)
-        rows.append({"executor": "ray", "seed": seed} | row(path, iterations))
-        print(rows[-1], flush=True)
+    rows = tracked_rows(*LOCAL, iterations) + tracked_rows(*AGAIN, iterations)
+    rows += tracked_rows("ray", RESULTS, "ray-", seeds, iterations) + replaced_rows(iterations)
     rows += tracked_rows(*EARLIER, iterations)
-    with Path(RESULTS / "summary.csv").open("w", newline="") as file:
+    with (RESULTS / "summary.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
     draw(rows).savefig(RESULTS / "returns.png", dpi=110)
+    folders = [*RESULTS.glob("*/"), *LOCAL[1].glob("*/"), *AGAIN[1].glob("*/")]
+    shares = {run_directory.read_config(folder).greedy_share for folder in folders}
+    lost = pd.read_csv(LOST)
+    (RESULTS / "README.md").write_text(page(rows, lost, shares, iterations))
+    readme, text = ROOT / "README.md", sentence(rows, lost, shares, iterations)
+    readme.write_text(between(readme.read_text(), MARKS, text))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import labkit
+from benchmarks.throughput import machine
 from labkit import runtime
 from labkit.plotting import style
 from labkit.sac.update import make_update
@@ -99,7 +100,7 @@ def _gpu_names() -> list[str]:
 
 def run_all(quick: bool, repeats: int, seconds: float) -> dict[str, Any]:
     """Runs `repeats` rounds over all cases, each case in its own process."""
-    todo = cases(quick)
+    todo, before = cases(quick), machine()
     rates: dict[Case, list[float]] = {case: [] for case in todo}
     found: dict[str, Any] = {}
     for turn in range(repeats):
@@ -114,6 +115,7 @@ def run_all(quick: bool, repeats: int, seconds: float) -> dict[str, Any]:
     return {
         "command": " ".join(["python -m benchmarks.scaling", *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": before,
         "versions": {"python": platform.python_version(), **_versions()},
         **_devices(found["gpus"]),
         "repeats": repeats,

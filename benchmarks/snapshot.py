@@ -18,6 +18,7 @@ import numpy as np
 
 import labkit
 from benchmarks.growth import Table
+from benchmarks.throughput import machine
 from labkit.replay.transitions import Layout
 from labkit.sac.agent import state_variables
 from labkit.sac.update import make_update
@@ -34,6 +35,7 @@ AIM = 1.3
 @click.option("--out", type=click.Path(path_type=Path), default=RESULTS / "snapshot.json")
 def main(transitions: int, repeats: int, out: Path) -> None:
     """Measures, prints, and writes snapshot.json."""
+    before = machine()
     parts = build(labkit.SACConfig(initial_collect_steps=1, replay_buffer_capacity=1_000))
     parts.close()
     make_update(parts.agent, parts.layout, parts.strategy).get_concrete_function(
@@ -55,6 +57,7 @@ def main(transitions: int, repeats: int, out: Path) -> None:
         size = checkpoint.size_bytes(Path(folder) / "checkpoints") / checkpoint.KEPT
         table.close()
     result = {
+        "machine": before,
         "transitions": transitions,
         "bare_seconds": [round(s, 3) for s in bare],
         "labkit_seconds": [round(s, 3) for s in full],

@@ -2,6 +2,7 @@
 
 make bench                    ten to twenty minutes on two cores; writes benchmarks/results/
 make bench ARGS=--quick       a minute: a smoke test, whose numbers mean little
+make bench ARGS=--page        seconds: only writes the page and the figure from throughput.json
 """
 
 import json
@@ -30,9 +31,13 @@ MARKS = ("<!-- written by make bench: begin -->\n", "<!-- written by make bench:
 @click.option("--quick", is_flag=True, help="A smoke run, without Stable-Baselines3.")
 @click.option("--without-sb3", is_flag=True, help="Leave Stable-Baselines3 out.")
 @click.option("--repeats", default=3, show_default=True, help="Runs of each implementation.")
+@click.option("--page", "only_page", is_flag=True, help="Do not measure; use throughput.json.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Output folder.")
-def main(quick: bool, without_sb3: bool, repeats: int, out: Path | None) -> None:
+def main(quick: bool, without_sb3: bool, repeats: int, only_page: bool, out: Path | None) -> None:
     """Measures, prints, and writes throughput.json and throughput.png."""
+    if only_page:
+        write(json.loads((RESULTS / "throughput.json").read_text()), RESULTS, into_readme=True)
+        return
     started = time.monotonic()
     out = out or (RESULTS / "quick" if quick else RESULTS)
     results = measure(quick, not (quick or without_sb3), 1 if quick else repeats)

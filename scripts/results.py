@@ -5,15 +5,17 @@ python scripts/results.py run --setting defaults --seed 3 --budget 60000
 python scripts/results.py track                 runs/results/ into results/minitaur/
 python scripts/results.py best                  the best policy and its clip
 python scripts/results.py page                  results/minitaur/README.md and its figures
+python scripts/results.py arithmetic            results/minitaur/arithmetic.json, on this machine
 """
 
+import json
 import shutil
 import sys
 from pathlib import Path
 
 import click
 
-import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
+import labkit  # (first: it sets what TensorFlow reads when it loads)
 from labkit.analysis import compare
 from labkit.cli import sweep, watch
 from labkit.cli.sweep import plan
@@ -25,6 +27,7 @@ from labkit.training.run_directory import copy_records, read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
+import arithmetic as arithmetics  # noqa: E402
 import results_page  # noqa: E402
 import study  # noqa: E402
 
@@ -85,13 +88,21 @@ def _tracked_as_finished(job: study.Job) -> bool:
 
 @main.command()
 def track() -> None:
-    """Copies configuration and metrics of every run into results/, unless it has a longer run."""
+    """Copies configuration and metrics of every run into results/; never replaces another run."""
     for source in sorted(RUNS.glob("*/seed-*")):
         target = KEPT / source.relative_to(RUNS)
         try:
             length = read_metrics(source).gradient_step.max()
-            if target.exists() and read_metrics(target).gradient_step.max() > length:
-                continue
+            if target.exists():
+                if not run_directory.is_same_run(source, target):
+                    click.echo(
+                        f"left out: {target.relative_to(ROOT)} holds another run; give the new one "
+                        "a separate setting, such as `defaults-again`, to track both",
+                        err=True,
+                    )
+                    continue
+                if read_metrics(target).gradient_step.max() > length:
+                    continue
         except ParameterError as error:
             click.echo(f"left out: {error}", err=True)
             continue
@@ -130,6 +141,15 @@ def page() -> None:
         click.echo(f"written: {file.relative_to(ROOT)}")
     readme = ROOT / "README.md"
     readme.write_text(results_page.into_readme(readme.read_text(), found))
+
+
+@main.command()
+def arithmetic() -> None:
+    """Computes untrained policies' returns on this machine; see scripts/arithmetic.py."""
+    with labkit.quiet():
+        measured = arithmetics.measure()
+    arithmetics.FILE.write_text(json.dumps(measured, indent=1) + "\n")
+    click.echo(f"written: {arithmetics.FILE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

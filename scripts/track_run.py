@@ -45,6 +45,7 @@ def page(run_dir: Path, metrics: pd.DataFrame) -> str:
     last = metrics.dropna(subset="eval_return").iloc[-1]
     final = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
     versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    commit, cpu = (content.get(name) or "not recorded" for name in ("commit", "cpu"))
     return f"""# {config.env_name}, seed {config.seed}, {config.num_iterations:,} gradient steps
 
     make run{command}
@@ -54,6 +55,7 @@ def page(run_dir: Path, metrics: pd.DataFrame) -> str:
 - Its worst episode: {np.min(final.returns):+.2f}; its best: {np.max(final.returns):+.2f}.
 - Training took {last.wall_seconds / 60:.0f} minutes, evaluations included.
 - {versions}.
+- Commit: {commit}. CPU: {cpu}.
 
 ![Learning curve: evaluation return over env steps, next to the published curve](curve.png)
 

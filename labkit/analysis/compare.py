@@ -221,8 +221,9 @@ def rank(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per setting, best first, indexed by name, with the columns seeds (number), iqm, low
-        and high (95 % bootstrap interval of the IQM, NaN for fewer than five seeds), worst, best,
-        beats_next (probability of improvement over the next setting; NaN for the last).
+        and high (nominal 95 % bootstrap interval of the IQM, NaN for fewer than five seeds; see
+        `statistics.interval_coverage`), worst, best, beats_next (probability of improvement over
+        the next setting; NaN for the last).
     """
     groups = {str(name): group["return"].to_numpy() for name, group in table.groupby("setting")}
     iqm = {name: statistics.interquartile_mean(values) for name, values in groups.items()}

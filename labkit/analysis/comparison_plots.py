@@ -15,10 +15,15 @@ from labkit.plotting import run_plots, style
 # Grey is for published results, and for settings beyond the sixth.
 COLORS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, "#E69F00", "#56B4E9")
 MAX_LABEL_LENGTH = 60  # characters of a setting's name in a legend
-# Scores of other methods on MinitaurBulletEnv-v0: (return, method and source).
+# estool plays up to 3000 steps (`max_episode_length` in its model.py), where the registered
+# environment truncates after 1000: its score may come from longer episodes.
+ESTOOL_STEPS = 3000
+# Scores of other methods on MinitaurBulletEnv-v0, and the return at which the environment itself
+# counts as solved (`gym.spec(…).reward_threshold`): (return, method and source).
 PUBLISHED_SCORES = (
     (11.33, "PPO2 after 2 000 000 env steps (rl-baselines-zoo)"),
-    (13.96, "evolution strategies, best (estool)"),
+    (13.96, f"evolution strategies, best (estool, up to {ESTOOL_STEPS} steps an episode)"),
+    (15.0, "the environment's own reward_threshold"),
 )
 
 
@@ -27,7 +32,8 @@ def curves(
 ) -> Figure:
     """Draws returns over env steps: the interquartile mean of each setting, and each seed faintly.
 
-    With five seeds or more, the 95 % bootstrap interval is shaded. The six settings with the best
+    With five seeds or more, the bootstrap interval is shaded; the legend has its nominal and its
+    actual coverage, see `statistics.interval_coverage`. The six settings with the best
     final scores have a colour, further ones are grey. Runs that were not evaluated after `budget`
     gradient steps are left out. With `published`, published results for the Minitaur are drawn too.
 
@@ -76,8 +82,11 @@ def ranking(table: pd.DataFrame, *, title: str | None = None) -> Figure:
         axes.set_yticks(range(len(order)), names)
         axes.set_ylim(len(order) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
-        bar = ", bar: its 95 % interval" if order.low.notna().any() else ""
-        axes.set_xlabel(f"return after training; dot: one seed, line: interquartile mean{bar}")
+        text = "return after training; dot: one seed, line: interquartile mean"
+        if order.low.notna().any():
+            fewest = int(order.seeds[order.low.notna()].min())
+            text += f",\nbar: its {statistics.interval_label(fewest)} with {fewest} seeds"
+        axes.set_xlabel(text)
         axes.set_title(title or "")
     return figure
 
@@ -124,7 +133,7 @@ def _curve(axes: Axes, table: pd.DataFrame, name: str, color: str) -> None:
     if rows.shape[1] > 1:
         # Of fewer than four seeds the interquartile mean is the mean.
         label += f": {'interquartile ' * (rows.shape[1] > 3)}mean of {rows.shape[1]} seeds"
-        label += ", 95 % interval" if all(bounds) else ""
+        label += f", {statistics.interval_label(rows.shape[1])}" if all(bounds) else ""
     axes.plot(table.index, _iqm(rows), color=color, label=label)
 
 
@@ -141,5 +150,5 @@ def _iqm(rows: np.ndarray) -> list[float]:
 
 def _published(axes: Axes) -> None:
     run_plots.published_curve(axes, style.GREY)
-    for (score, what), line in zip(PUBLISHED_SCORES, ("--", ":"), strict=True):
+    for (score, what), line in zip(PUBLISHED_SCORES, ("--", ":", "-."), strict=True):
         axes.axhline(score, color=style.GREY, linestyle=line, linewidth=1.4, label=what)

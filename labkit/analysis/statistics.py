@@ -3,6 +3,7 @@
 Pure functions of arrays; each result can be checked by hand.
 """
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy import stats
 
 MIN_SEEDS_FOR_INTERVAL = 5  # with fewer, show the values themselves
 RESAMPLES = 10_000
+STUDIES = 2_000  # simulated ones, for the actual coverage of the interval
 Interval = tuple[float, float]  # low and high end
 
 
@@ -27,6 +29,9 @@ def interquartile_mean(values: Sequence[float]) -> float:
 
 def bootstrap_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
     """Percentile bootstrap interval of the interquartile mean over seeds.
+
+    The confidence is nominal. From few seeds the interval is too narrow: it contains the true value
+    less often than it says. `interval_coverage` computes how often.
 
     Args:
         values: `[n]` floats, one per seed.
@@ -49,6 +54,28 @@ def bootstrap_interval(values: Sequence[float], confidence: float = 0.95) -> Int
         random_state=0,
     ).confidence_interval
     return float(interval.low), float(interval.high)
+
+
+@functools.cache
+def interval_coverage(seeds: int, confidence: float = 0.95) -> float:
+    """How often `bootstrap_interval` contains the true value, 0 to 1, if scores are normal.
+
+    Simulates studies of `seeds` runs each, with a known mean, and counts. For scores that are not
+    normal, such as a few failed seeds among good ones, the coverage may be lower still. The result
+    is deterministic and exact to about one percent.
+    """
+    generator = np.random.default_rng(0)
+    tails, inside = [(1 - confidence) / 2, (1 + confidence) / 2], 0
+    for _ in range(STUDIES):
+        drawn = generator.choice(generator.normal(size=seeds), (RESAMPLES // 10, seeds))
+        low, high = np.quantile(stats.trim_mean(drawn, 0.25, axis=1), tails)
+        inside += int(low <= 0 <= high)
+    return inside / STUDIES
+
+
+def interval_label(seeds: int) -> str:
+    """What to write next to an interval: `nominal 95 % interval, covers about 88 %`."""
+    return f"nominal 95 % interval, covers about {100 * interval_coverage(seeds):.0f} %"
 
 
 def probability_of_improvement(ours: Sequence[float], theirs: Sequence[float]) -> float:

@@ -23,7 +23,7 @@ from labkit.sac.agent import create_agent
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy, random_policy
-from labkit.training.components import COLLECT_SEED, EVAL_SEED, NOISE_SEED
+from labkit.training.components import COLLECT_SEED, NOISE_SEED, evaluation_seed
 
 PULL_STEPS = 10  # env steps after which a worker asks for newer weights, at the latest
 COUNT_STEPS = 50  # env steps after which it reads the table's counters, a call to the server
@@ -145,7 +145,7 @@ class Evaluator:
                 continue
             policy.set_weights(request.weights)
             episodes = config.num_eval_episodes if request.final else config.interim_eval_episodes
-            seed = config.seed + (2 if request.final else 1) * EVAL_SEED
+            seed = evaluation_seed(config, request.final)
             result = evaluate(env, policy, episodes, seed, self._count)
             ray.get(learner.add_evaluation.remote(request.key, result))
             done = request.key

@@ -65,7 +65,7 @@ def describe(figure: Figure) -> str:
     sentences = []
     for axes in figure.axes:
         title = axes.get_title(loc="left") or axes.get_title()
-        x, y = axes.get_xlabel(), axes.get_ylabel()
+        x, y = (" ".join(text.split()) for text in (axes.get_xlabel(), axes.get_ylabel()))
         labels = dict.fromkeys(str(text) for text in axes.get_legend_handles_labels()[1])
         if title and x and not y:  # the title names the quantity, or the bars are horizontal
             title, x = f"{title}, along {x}", ""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import attrs
 import gym
+import numpy as np
 import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
@@ -27,6 +28,22 @@ MakeEnv = Callable[[], gym.Env]  # a user's own Gym environment
 # Offsets of the seeds of independent random streams, far enough from one another that runs with
 # neighbouring seeds share none.
 COLLECT_SEED, EVAL_SEED, NOISE_SEED = 0, 1_000_003, 2_000_003
+
+
+def evaluation_seed(config: SACConfig, final: bool) -> int:
+    """The seed of an evaluation's episodes, for `env.seed`; both executors use it.
+
+    All interim evaluations of a run play the same episodes, so that its curve compares policies and
+    not episodes. The final evaluation plays others, and others again for each budget: a finished
+    run that is resumed with more iterations is not scored by episodes that it was scored by before.
+
+    Returns:
+        An integer from 0 to 2³¹ − 1, a function of the seed and, if `final`, of `num_iterations`.
+    """
+    if not final:
+        return (config.seed + EVAL_SEED) % 2**31
+    words = np.random.SeedSequence([config.seed, config.num_iterations, EVAL_SEED])
+    return int(words.generate_state(1)[0]) % 2**31
 
 
 @attrs.define(kw_only=True)

@@ -22,11 +22,11 @@ from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy
 from labkit.training import checkpoint
 from labkit.training.components import (
-    EVAL_SEED,
     NOISE_SEED,
     MakeEnv,
     TrainingComponents,
     build,
+    evaluation_seed,
     warm_up,
 )
 from labkit.training.learner import Learner, name_last_checkpoint
@@ -200,8 +200,7 @@ class LocalTraining:
                 raise _StoppedError
 
         with progress("evaluation", episodes, "episodes", cell=self.live_plot.aside) as ticker:
-            # The final evaluation plays other episodes than the interim ones.
-            seed = config.seed + (2 if final else 1) * EVAL_SEED
+            seed = evaluation_seed(config, final)
             result = evaluate(
                 self.components.eval_env, self.deterministic_policy, episodes, seed, after_episode
             )

@@ -1,6 +1,7 @@
 """The run directory: the configuration and the results of a run in plain files.
 
-    config.json    every hyperparameter, the format's version, the versions of the packages
+    config.json    every hyperparameter; the format's version; the versions of the packages; the
+                   git commit and the CPU model of this start, and of earlier ones if they differ
     metrics.csv    one row for each log or evaluation
     events/        the same for TensorBoard
     policy/        the deterministic policy as a SavedModel
@@ -33,7 +34,7 @@ from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
 from labkit.runtime import installed_version
 from labkit.sac.evaluation import Evaluation
-from labkit.training import checkpoint
+from labkit.training import checkpoint, provenance
 from labkit.training.files import write_atomically
 
 FORMAT = 1
@@ -60,13 +61,16 @@ class Run:
         return run
 
     def write_config(self) -> None:
-        """Writes `config.json`."""
+        """Writes `config.json`; keeps the commits and CPUs of earlier starts of the run."""
+        file = self.path / "config.json"
+        before = json.loads(file.read_text()) if file.exists() else None
         content = {
             "format": FORMAT,
             "config": attrs.asdict(self.config),
             "versions": {name: installed_version(name) for name in PACKAGES},
+            **provenance.with_earlier(provenance.describe(), before),
         }
-        write_atomically(self.path / "config.json", json.dumps(content, indent=2) + "\n")
+        write_atomically(file, json.dumps(content, indent=2) + "\n")
 
     def log(self, **values: float | str) -> None:
         """Appends one row to `metrics.csv`; columns that are not given stay empty."""
@@ -111,6 +115,28 @@ def copy_records(source: Path, target: Path) -> None:
     for name in ("config.json", "metrics.csv", "ray.json"):
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
+
+
+def is_same_run(one: Path, other: Path) -> bool:
+    """Whether two directories hold the same run, of which one may be longer.
+
+    Its first row identifies a run, because the row contains wall time in milliseconds.
+    """
+    first, second = ((path / "metrics.csv").read_text().splitlines()[:2] for path in (one, other))
+    return first == second
+
+
+def keep_replaced(source: Path, target: Path) -> Path | None:
+    """Renames `target` to `<target>-replaced-1`, or the next number, if it holds another run.
+
+    Returns:
+        The new path, or None if `target` holds no run or the one of `source`.
+    """
+    if not (target / "metrics.csv").exists() or is_same_run(source, target):
+        return None
+    numbered = (target.with_name(f"{target.name}-replaced-{n}") for n in itertools.count(1))
+    free = next(path for path in numbered if not path.exists())
+    return target.rename(free)
 
 
 def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:

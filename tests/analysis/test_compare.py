@@ -2,11 +2,13 @@
 
 import itertools
 
+import gym
 import numpy as np
 import pandas as pd
 import pytest
 
-from labkit.analysis import compare, comparison_plots
+import labkit
+from labkit.analysis import compare, comparison_plots, statistics
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.sac.evaluation import Evaluation
@@ -188,8 +190,8 @@ def test_figures_of_many_settings_keep_their_text_visible(tmp_path):
     found, _ = compare.find_runs(tmp_path)
     curves = comparison_plots.curves(found, 20, published=True)
     labels = [text.get_text() for text in curves.legends[0].get_texts()]
-    assert labels[3].startswith("greedy_share 0.0, n_step 1"), "the best is first"
-    assert (len(labels), labels[-1]) == (3 + 6 + 1, "further settings: interquartile means")
+    assert labels[4].startswith("greedy_share 0.0, n_step 1"), "the best is first"
+    assert (len(labels), labels[-1]) == (4 + 6 + 1, "further settings: interquartile means")
     ranking = comparison_plots.ranking(compare.scores(found, 20))
     for figure in (curves, ranking):
         figure.savefig(tmp_path / "figure.png")  # computes the layout
@@ -205,8 +207,24 @@ def test_figures_of_many_settings_keep_their_text_visible(tmp_path):
 def test_published_scores_are_drawn(folder):
     axes = comparison_plots.curves(compare.find_runs(folder)[0], 20, published=True).axes[0]
     heights = {float(line.get_ydata()[0]) for line in axes.lines}
-    assert {11.33, 13.96} <= heights
+    assert {11.33, 13.96, 15.0} <= heights
     assert pd.Series([str(line.get_label()) for line in axes.lines]).str.contains("PPO2").any()
+
+
+def test_the_reward_threshold_is_the_one_that_the_environment_registers():
+    with labkit.quiet():
+        import pybullet_envs  # noqa: F401  (registers the environment)
+    threshold = gym.spec(compare.TUTORIAL_ENVIRONMENT).reward_threshold
+    assert threshold == comparison_plots.PUBLISHED_SCORES[-1][0]
+
+
+def test_an_interval_is_shown_with_its_actual_coverage(folder):
+    runs, _ = compare.find_runs(folder)
+    label = statistics.interval_label(5)
+    axes = comparison_plots.curves(runs, 20).axes[0]
+    assert f"mean of 5 seeds, {label}" in " ".join(str(line.get_label()) for line in axes.lines)
+    ranking = comparison_plots.ranking(compare.scores(runs, 20))
+    assert f"bar: its {label} with 5 seeds" in ranking.axes[0].get_xlabel()
 
 
 def test_long_names_with_the_same_beginning_get_distinct_labels():

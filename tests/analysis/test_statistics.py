@@ -49,6 +49,21 @@ def test_bootstrap_interval_has_its_nominal_coverage():
     assert hits >= 33  # 38 of 40 are expected
 
 
+def test_five_seeds_cover_less_than_the_nominal_confidence():
+    """The simulation agrees with intervals from `bootstrap_interval` itself."""
+    generator = np.random.default_rng(5)
+    intervals = [statistics.bootstrap_interval(generator.normal(size=5)) for _ in range(300)]
+    inside = np.mean([low <= 0 <= high for low, high in intervals])
+    found = statistics.interval_coverage(5)
+    assert found == pytest.approx(inside, abs=0.05)  # three standard errors of 300 studies
+    assert 0.87 < found < 0.92
+    assert 0.93 < statistics.interval_coverage(30) < 0.96
+    assert statistics.interval_coverage(5, 0.5) == pytest.approx(0.5, abs=0.05)
+    assert (
+        statistics.interval_label(5) == f"nominal 95 % interval, covers about {100 * found:.0f} %"
+    )
+
+
 def test_probability_of_improvement_agrees_with_mann_whitney():
     ours, theirs = [1.0, 4.0, 6.0], [2.0, 4.0]
     assert statistics.probability_of_improvement(ours, theirs) == pytest.approx(3.5 / 6)

@@ -1,0 +1,198 @@
+"""The page of the lander's tracked runs: every run, whether it was confirmed, the timing.
+
+`python -m benchmarks.lunarlander --page` calls `write`, which reads results/lunarlander/ and writes
+README.md, summary.csv and curves.png there, and the sentences about them in the main README.md.
+"""
+
+# ruff: noqa: E501 (the lines of the page)
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure
+
+from benchmarks.implementations import ROOT
+from benchmarks.page_text import between, counted, listed, markdown, spaced
+from benchmarks.status import caveats
+from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
+from labkit.training import run_directory
+
+RESULTS = ROOT / "results" / "lunarlander"
+CONFIRMATION = "confirmation.json"
+SOLVED, EPISODES = 200.0, 20
+REACHED = f"mean of {SOLVED:.0f}"
+MARKS = (
+    "<!-- written by benchmarks.lunarlander: begin -->",
+    "<!-- written by benchmarks.lunarlander: end -->",
+)
+NAME = re.compile(r"(local|ray)-(\d+)(-replaced-\d+)?")
+
+
+def solved_at(path: Path) -> tuple[int, float] | None:
+    """Env step and mean return of the first evaluation with a mean of 200, or None."""
+    table = run_directory.read_metrics(path)
+    enough = table[(table.eval_returns.map(len) >= EPISODES) & (table.eval_return >= SOLVED)]
+    if enough.empty:
+        return None
+    return int(enough.env_step.iloc[0]), float(enough.eval_return.iloc[0])
+
+
+def row(path: Path) -> dict[str, Any]:
+    """A run's row of summary.csv."""
+    match = NAME.fullmatch(path.name)
+    assert match, path
+    table, reached = run_directory.read_metrics(path), solved_at(path)
+    evaluated = table.dropna(subset="eval_return")
+    looks = evaluated if reached is None else evaluated[evaluated.env_step <= reached[0]]
+    config = run_directory.read_config(path)
+    spent = run_directory.is_finished(path, config)
+    file = path / CONFIRMATION
+    confirmed = json.loads(file.read_text()) if file.exists() else {}
+    return {
+        "executor": match[1],
+        "seed": int(match[2]),
+        "replaced": bool(match[3]),
+        "ended": REACHED if reached else "budget spent" if spent else "stopped",
+        "evaluations": len(looks),
+        "last_env_step": int(looks.env_step.iloc[-1]),
+        "last_mean_return": round(float(looks.eval_return.iloc[-1]), 1),
+        "confirmed_mean_return": round(confirmed["mean_return"], 1) if confirmed else "",
+        "env_steps": int(table.env_step.max()),
+        "minutes": round(float(table.wall_seconds.max()) / 60, 1),
+    }
+
+
+def page(rows: Sequence[dict[str, Any]], timing: dict[str, Any] | None) -> str:
+    """The page of all tracked runs."""
+    shown = [
+        {
+            "executor": one["executor"],
+            "seed": one["seed"],
+            "ended": one["ended"] + (", replaced by a later run" if one["replaced"] else ""),
+            "evaluations": one["evaluations"],
+            "at env step": spaced(one["last_env_step"]),
+            "mean return there": f"{one['last_mean_return']:+.1f}",
+            "confirmed by new episodes": confirmation(one),
+            "minutes": one["minutes"],
+        }
+        for one in rows
+    ]
+    return f"""# LunarLanderContinuous on both executors
+
+    .venv/bin/python -m benchmarks.lunarlander            # trains, confirms and times, then writes this page
+    .venv/bin/python -m benchmarks.lunarlander --page     # only writes this page
+
+A run ends at the first evaluation with a mean return of at least {SOLVED:.0f} over {EPISODES} deterministic episodes. All evaluations of a run play the same
+{EPISODES} episodes, so a run has several looks at them, and its first mean of {SOLVED:.0f} tends to overestimate the policy. A run counts as solved only if its policy
+has a mean of {SOLVED:.0f} over 100 new episodes too, which the first command plays (`confirm`). {verdict(rows)}
+
+{markdown(pd.DataFrame(shown))}
+
+"Evaluations" counts the looks up to the last one, or to the first mean of {SOLVED:.0f}, the one before training included. {replaced_sentence(rows)}
+
+![Mean return of each evaluation over env steps; dashed grey lines are replaced runs](curves.png)
+
+{timing_text(timing)}
+"""
+
+
+def confirmation(one: dict[str, Any]) -> str:
+    """Whether new episodes confirm that a run is solved."""
+    if one["confirmed_mean_return"] == "":
+        return "not confirmed" if one["ended"] == REACHED else ""
+    word = "yes" if one["confirmed_mean_return"] >= SOLVED else "no"
+    return f"{word}: {one['confirmed_mean_return']:+.1f}"
+
+
+def verdict(rows: Sequence[dict[str, Any]]) -> str:
+    """How many runs are confirmed."""
+    reached = [one for one in rows if one["ended"] == REACHED]
+    unconfirmed = [one for one in reached if one["confirmed_mean_return"] == ""]
+    solved = [
+        one for one in reached if one not in unconfirmed and one["confirmed_mean_return"] >= SOLVED
+    ]
+    text = f"Of {counted(len(rows), 'run')}, {len(reached)} reached the mean and {len(solved)} {'is' if len(solved) == 1 else 'are'} confirmed."
+    if unconfirmed:
+        text += f" {len(unconfirmed)} cannot be confirmed, because their policies were not kept; they need to be run again."
+    return text
+
+
+def replaced_sentence(rows: Sequence[dict[str, Any]]) -> str:
+    """Names the runs that later runs replaced; they stay on the page."""
+    gone = [f"{one['executor']} seed {one['seed']}" for one in rows if one["replaced"]]
+    if not gone:
+        return "No run was replaced."
+    return (
+        f"{listed(gone)} had been run before with the same configuration; the earlier runs were stopped below the mean of {SOLVED:.0f}, "
+        "and the later ones replaced them in an earlier version of this table. Both are listed."
+    )
+
+
+def timing_text(timing: dict[str, Any] | None) -> str:
+    """The timing, with what limits it."""
+    if timing is None:
+        return ""
+    seconds = timing["seconds_per_20000_steps"]
+    table = pd.DataFrame(
+        {"": name, "seconds of 20 000 iterations": ", ".join(f"{one:.0f}" for one in values)}
+        for name, values in seconds.items()
+    )
+    repeats = max(map(len, seconds.values()))
+    marks = "; ".join([*caveats(timing["machine"]), counted(repeats, "repeat")])
+    return f"## Timing\n\n{markdown(table)}\n\nLimits of these figures: {marks}."
+
+
+def sentence(rows: Sequence[dict[str, Any]]) -> str:
+    """The sentences about these runs in the main README.md."""
+    parts = []
+    for executor in ("ray", "local"):
+        own = [one for one in rows if one["executor"] == executor]
+        reached = [one for one in own if one["ended"] == REACHED]
+        if own:
+            name = {"ray": "on Ray", "local": "on the local executor"}[executor]
+            parts.append(f"{len(reached)} of {counted(len(own), 'run')} {name}")
+    return (
+        f"On LunarLanderContinuous, {listed(parts)} reached a mean return of {SOLVED:.0f} over {EPISODES} episodes, the same ones at every\n"
+        f"look. {verdict(rows)}\n"
+        "[All of them](results/lunarlander/README.md), the replaced ones included."
+    )
+
+
+def draw(folders: Sequence[Path]) -> Figure:
+    """Draws every evaluation of every run: mean return over env steps."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7, 3.5), layout="constrained")
+        axes = figure.subplots()
+        for folder in folders:
+            table = run_directory.read_metrics(folder).dropna(subset="eval_return")
+            replaced = "replaced" in folder.name
+            colour = BLUE if folder.name.startswith("local") else ORANGE
+            look = {"color": GREY if replaced else colour, "marker": "o", "markersize": 3}
+            line = "--" if replaced else "-"
+            axes.plot(table.env_step, table.eval_return, linestyle=line, **look)
+        for colour, label in ((BLUE, "local executor"), (ORANGE, "Ray, one collector")):
+            axes.plot([], [], "o-", color=colour, label=label)
+        if any("replaced" in folder.name for folder in folders):
+            axes.plot([], [], "o--", color=GREY, label="replaced by a later run")
+        axes.axhline(SOLVED, color="black", linewidth=1, linestyle=":")
+        axes.set_xlabel("env steps")
+        axes.set_ylabel(f"mean return of {EPISODES} deterministic episodes")
+        axes.legend()
+    return figure
+
+
+def write(results: Path = RESULTS, readme: Path = ROOT / "README.md") -> None:
+    """Writes the page, the table, the figure and the main README's sentences."""
+    folders = sorted(path for path in results.glob("*/") if NAME.fullmatch(path.name))
+    rows = [row(folder) for folder in folders]
+    pd.DataFrame(rows).to_csv(results / "summary.csv", index=False, lineterminator="\n")
+    draw(folders).savefig(results / "curves.png", dpi=110)
+    file = results / "timing.json"
+    timing = json.loads(file.read_text()) if file.exists() else None
+    (results / "README.md").write_text(page(rows, timing))
+    readme.write_text(between(readme.read_text(), MARKS, sentence(rows)))

@@ -1,0 +1,119 @@
+"""What limits each tracked figure: superseded code, a dirty checkout, other load, nothing recorded.
+
+    python -m benchmarks.status        # writes the table in benchmarks/README.md and a sentence in README.md
+
+A figure is superseded if labkit/ has changed since the commit that it was measured on. Run the
+command again after each new measurement.
+"""
+
+# ruff: noqa: E501 (the lines of the page)
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+
+from benchmarks import report
+from benchmarks.implementations import ROOT
+from benchmarks.page_text import between, markdown, spaced
+
+RESULTS = ROOT / "benchmarks" / "results"
+README, FRONT = ROOT / "benchmarks" / "README.md", ROOT / "README.md"
+MARKS = (
+    "<!-- written by benchmarks.status: begin -->",
+    "<!-- written by benchmarks.status: end -->",
+)
+LOAD = 0.5  # of other programs before the first measurement, in cores; above it is a limit
+FILES = {
+    "benchmarks/results/throughput.json": "make bench",
+    "benchmarks/results/scaling.json": "make bench-scaling",
+    "benchmarks/results/collection.json": "make bench-collection",
+    "benchmarks/results/snapshot.json": "python -m benchmarks.snapshot",
+    "benchmarks/results/soak.csv": "make soak",
+    "benchmarks/results/pace.csv": "python -m benchmarks.pace RUN",
+    "results/lunarlander/timing.json": "python -m benchmarks.lunarlander",
+    "results/cartpole_dqn.csv": "python benchmarks/cartpole_dqn.py",
+}
+
+
+def caveats(machine: dict[str, Any], root: Path = ROOT) -> list[str]:
+    """What limits figures that were measured as `throughput.machine` describes."""
+    commit, load = str(machine.get("commit") or "unknown"), machine.get("load_before")
+    found = []
+    if commit == "unknown":
+        found.append("the commit was not recorded")
+    elif superseded(commit.removesuffix("-dirty"), root):
+        found.append("superseded: labkit has changed since")
+    if commit.endswith("-dirty"):
+        found.append("the checkout had uncommitted changes")
+    if load is None:
+        found.append("the load was not recorded")
+    elif load > LOAD:
+        found.append(f"other programs were running (load {load})")
+    return found
+
+
+def superseded(commit: str, root: Path = ROOT) -> bool:
+    """Whether labkit/ differs from that commit; also if the commit is not in this clone."""
+    command = ["git", "diff", "--quiet", commit, "--", "labkit"]
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, timeout=30, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return True
+    return done.returncode != 0
+
+
+def machine_of(file: Path) -> dict[str, Any]:
+    """What a result recorded of its machine; older ones, and tables, recorded less or nothing."""
+    if file.suffix != ".json":
+        return {}
+    content = json.loads(file.read_text())
+    return {"date": content.get("date"), **content.get("machine", {})}
+
+
+def table() -> pd.DataFrame:
+    """One row per tracked result: file, command, date, commit, limits."""
+    rows = []
+    for name, command in FILES.items():
+        machine = machine_of(ROOT / name)
+        rows.append(
+            {
+                "result": f"`{name}`",
+                "command": f"`{command}`",
+                "date": machine.get("date") or "not recorded",
+                "commit": machine.get("commit") or "not recorded",
+                "limits": "; ".join(caveats(machine)) or "none",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def sentence() -> str:
+    """README.md's sentence about throughput."""
+    results = json.loads((RESULTS / "throughput.json").read_text())
+    typical, machine = report.medians(results["implementations"]), results["machine"]
+    times = typical["labkit"]["rate"] / typical["published"]["rate"]
+    ratio = report.paired_ratios(results["growth"])[-1]
+    smallest, largest = (spaced(results["growth"]["sizes"][place]) for place in (0, -1))
+    limits = "; ".join(caveats(machine))
+    text = (
+        f"The same networks train here {times:.1f} times as fast as in the published loop on the same {machine['cores']} cores. With\n"
+        f"{largest} stored transitions they train at {ratio:.0%} of the speed with {smallest} (aim: {report.GROWTH_AIM:.0%}). [`make bench`](benchmarks/README.md) measured it beside\n"
+        f"Stable-Baselines3 on {machine['date']} (commit {machine['commit']})."
+    )
+    return text + (f" Limits of these figures: {limits}." if limits else "")
+
+
+@click.command()
+def main() -> None:
+    """Writes the table and the sentence."""
+    README.write_text(between(README.read_text(), MARKS, markdown(table())))
+    FRONT.write_text(between(FRONT.read_text(), MARKS, sentence()))
+    click.echo(markdown(table()))
+
+
+if __name__ == "__main__":
+    main()
