@@ -64,6 +64,15 @@ def test_five_seeds_cover_less_than_the_nominal_confidence():
     )
 
 
+def test_welch_by_hand_with_unequal_variances_and_numbers():
+    """Means 2 and 25, variances 1 and 350: t = 23 / √(1/3 + 350/6), 5.06 degrees of freedom."""
+    p = statistics.welch([1, 2, 3], [0, 10, 20, 30, 40, 50])
+    t = 23 / np.sqrt(1 / 3 + 350 / 6)
+    freedom = (1 / 3 + 350 / 6) ** 2 / ((1 / 3) ** 2 / 2 + (350 / 6) ** 2 / 5)
+    assert freedom == pytest.approx(5.06, abs=0.01)
+    assert p == pytest.approx(2 * stats.t.sf(t, freedom))
+
+
 def test_probability_of_improvement_agrees_with_mann_whitney():
     ours, theirs = [1.0, 4.0, 6.0], [2.0, 4.0]
     assert statistics.probability_of_improvement(ours, theirs) == pytest.approx(3.5 / 6)

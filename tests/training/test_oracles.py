@@ -164,7 +164,7 @@ def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config
     run = labkit.train(config, labkit.open_run(tmp_path / "run", config), made)
     act = labkit.ActorPolicy(made.agent)
     env = labkit.make_environment(ENV)
-    seed = config.seed + 2 * components.EVAL_SEED
+    seed = components.evaluation_seed(config, final=True)
     total = 0.0
     env.seed(seed)
     for _ in range(config.num_eval_episodes):  # a loop of its own, on the raw time steps

@@ -359,6 +359,12 @@ def test_every_field_is_off_its_default():
 
 
 @pytest.mark.parametrize("executor", ["local", "ray", "notebook"])
+def test_the_policy_that_collects_gets_newer_weights(executor, request):
+    weights = request.getfixturevalue(executor).of("weights")
+    assert weights.total[weights.explores].nunique() >= 3  # initial ones, and those of two calls
+
+
+@pytest.mark.parametrize("executor", ["local", "ray", "notebook"])
 def test_evaluations_are_deterministic_and_played_as_often_as_configured(executor, request):
     seen = request.getfixturevalue(executor)
     played = seen.of("evaluation")

@@ -82,6 +82,11 @@ def _in_policies(module):
     def new_episode(_, made):
         record("new episode", noisy=bool(made._noisy))
 
+    def weights(_, made, flat):
+        random = getattr(made, "_random", None)
+        record("weights", explores=random is not None, total=float(flat.sum()))
+
+    after(module.ActorPolicy, "set_weights", weights)
     after(module.ActorPolicy, "__init__", policy)
     after(module.ActorPolicy, "new_episode", new_episode)
     make = module.random_policy
