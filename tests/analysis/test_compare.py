@@ -1,6 +1,7 @@
 """Comparing runs: reading them, scores, ranking, and the data of the figures."""
 
 import itertools
+from pathlib import Path
 
 import gym
 import numpy as np
