@@ -5,7 +5,6 @@ import importlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading

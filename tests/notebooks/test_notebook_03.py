@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 import nbformat
+import nbval_run
 import papermill
 import pytest
 from test_notebooks import MACHINE_PATH, outputs
@@ -107,6 +108,14 @@ def test_stopped_before_its_first_evaluation_it_says_so_and_goes_on_to_its_end(
     assert "stopped at gradient step 0 of 60" in text
     assert text.count("no table: ") == 1
     assert text.count("no figure: ") == 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_tagged_outputs_are_the_committed_ones(tmp_path):
+    small = {"num_iterations": 20, "initial_collect_steps": 300, "eval_interval": 0}
+    small |= {"interim_eval_episodes": 1, "num_eval_episodes": 1, "run_dir": str(tmp_path / "run")}
+    nbval_run.compare(NOTEBOOK, tmp_path, small)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import nbval_run
 import pytest
 from test_notebooks import MACHINE_PATH, outputs
 
@@ -50,6 +51,13 @@ def check(folder, notebook):
 @pytest.mark.timeout(500)
 def test_it_runs_small(tmp_path):
     check(tmp_path, execute(tmp_path, **SMALL))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_tagged_outputs_are_the_committed_ones(tmp_path):
+    small = {"num_iterations": 40, "eval_interval": 0, "num_eval_episodes": 1, "collectors": (1,)}
+    nbval_run.compare(NOTEBOOK, tmp_path, {**small, "minitaur_iterations": 0})
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """Notebook 05, executed on small runs made by the tests, and as committed."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -40,6 +42,15 @@ def test_two_settings_are_ranked_and_drawn(tmp_path):
     assert re.search(r"gamma 0\.5 +5 +5\.0", shown)
     assert re.search(r"defaults +gamma 0\.5 +7\.0 +1\.58 +\d+", shown)
     assert "highest return: defaults" in shown
+
+
+def test_outputs_are_the_committed_ones():
+    """It reads tracked runs only: nbval compares all of its outputs, in its own folder."""
+    before = NOTEBOOK.read_bytes()
+    command = [sys.executable, "-m", "pytest", "--nbval", "notebooks/05_compare_runs.ipynb"]
+    done = subprocess.run(command, cwd=NOTEBOOK.parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert NOTEBOOK.read_bytes() == before
 
 
 def test_a_single_run_is_enough(tmp_path):

@@ -1,4 +1,4 @@
-"""Continuous integration runs every test: the quick ones, and each kind that is left out of them."""
+"""Continuous integration runs every test: the quick ones, and each kind that they leave out."""
 
 import re
 import tomllib
