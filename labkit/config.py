@@ -125,6 +125,8 @@ class SACConfig:
         Raises:
             ParameterError: one line that names the parameter, its value and what is allowed.
         """
+        if not isinstance(parameters, Mapping):
+            raise checks.invalid("parameters", parameters, "a dictionary from names to values")
         for name in parameters:
             if name not in cls.names():
                 raise unknown(name, cls.names())

@@ -176,17 +176,18 @@ ENVIRONMENTS = [
     (
         env(answer=lambda self, o, r, d, i: (NAN, r, d, i)),
         BrokenEnvironmentError,
-        r"the environment's observation\[0\] is nan at env step 10; last good checkpoint: .*5$",
+        r"the environment's observation\[0\] is nan at its env step 310, step 10 of the episode; "
+        "last good checkpoint: .*5$",
     ),
     (
         env(answer=lambda self, o, r, d, i: (o, float("inf"), d, i)),
         BrokenEnvironmentError,
-        "the environment's reward is inf at env step 10; last good checkpoint: ",
+        "the environment's reward is inf at its env step 310, step 10 of the episode; last good checkpoint: ",
     ),
     (
         env(answer=lambda self, o, r, d, i: (np.zeros(2, np.float32), r, d, i)),
         BrokenEnvironmentError,
-        r"the environment's observation has shape \(2,\), not \(1,\), at env step 10; last good",
+        r"the environment's observation has shape \(2,\), not \(1,\), at its env step 310",
     ),
     (
         env(observation_space=gym.spaces.Dict({"a": BOX})),
@@ -297,7 +298,7 @@ def test_an_environment_that_hangs_is_killed_and_the_run_resumes(tmp_path):
 
     ended = run("2")
     assert ended.returncode == -signal.SIGKILL
-    line = "the environment did not return from a step or reset within 2 s"
+    line = "the environment did not return from a step, a reset or its constructor within 2 s"
     assert f"labkit: {line}" in ended.stderr
     assert checkpoint.latest(tmp_path / "checkpoints").name == "000000005"
     again = run("0")
