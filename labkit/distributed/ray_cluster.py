@@ -246,6 +246,18 @@ def check_address(address: str | None) -> None:
         raise invalid("address", address, f"{ADDRESSES} (something else answers there)")
 
 
+def head_answers() -> bool:
+    """Whether the cluster's head, Ray's process `gcs_server`, accepts connections."""
+    import ray
+
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
 def _connect(address: str) -> None:
     import ray
 

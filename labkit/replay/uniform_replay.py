@@ -34,7 +34,7 @@ class UniformReplay:
         one = tf.TensorSpec([1, layout.width], tf.float32)
         self._buffer = TFUniformReplayBuffer(spec, batch_size=1, max_length=capacity)
 
-        @tf.function(input_signature=[one])
+        @tf.function(autograph=False, input_signature=[one])
         def add(row: tf.Tensor) -> None:
             self._buffer.add_batch(row)
 
@@ -56,8 +56,10 @@ class UniformReplay:
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
         """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end."""
-        draws = self._buffer.as_dataset(sample_batch_size=batch_size)
-        return untuned(draws.map(lambda rows, info: rows).prefetch(2))
+        # Not converted: AutoGraph's files stay in the temporary folder if the process is killed.
+        plain = tf.autograph.experimental.do_not_convert
+        draws = plain(self._buffer.as_dataset)(sample_batch_size=batch_size)
+        return untuned(draws.map(plain(lambda rows, info: rows)).prefetch(2))
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
         """Draws rows `[batches * batch_size, width] float32` once.

@@ -3,8 +3,10 @@
 import contextlib
 import math
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import tensorflow as tf
 from tf_agents.policies import greedy_policy, policy_saver
@@ -84,6 +86,7 @@ class RunLogger:
         with storage(final), quiet():
             shutil.rmtree(partial, ignore_errors=True)
             self._saver.save(str(partial))
+            _remove_autograph_files()
             shutil.rmtree(final, ignore_errors=True)
             partial.rename(final)
 
@@ -91,3 +94,10 @@ class RunLogger:
         """Writes the remaining events to disk."""
         with storage(self._run.path / "events"):
             self._events.close()
+
+
+def _remove_autograph_files() -> None:
+    """Deletes what AutoGraph wrote to the temporary folder: it does so at exit, unless killed."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("__autograph_generated_file") and module.__file__:
+            Path(module.__file__).unlink(missing_ok=True)
