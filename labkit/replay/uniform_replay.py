@@ -118,7 +118,10 @@ class StepObserver:
     def flush(self) -> None:
         """Does nothing: a write is complete when it returns."""
 
-    reset = close = flush
+    close = flush
+
+    def reset(self, write_cached_steps: bool = True) -> None:
+        """Does nothing: no step is cached."""
 
 
 def windows(buffer: TFUniformReplayBuffer, batch_size: int) -> tf.data.Dataset:
