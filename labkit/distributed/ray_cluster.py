@@ -226,6 +226,8 @@ def check_address(address: str | None) -> None:
     Raises:
         ParameterError: names the address and the reason, within `2 * CONNECT_SECONDS`.
     """
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or address  # as Ray does
     if address is None or address == "auto":
         return
     if not isinstance(address, str):

@@ -77,9 +77,18 @@ def _maker(source: Any) -> Callable[[], gym.Env]:
     if isinstance(source, str):
         check_name(source)
         return gym.spec(source).make
-    if not callable(source):
-        raise invalid("make_env", source, FACTORY)
+    check_factory(source)
     return source
+
+
+def check_factory(make_env: Any) -> None:
+    """Rejects what cannot make an environment, such as an environment.
+
+    Raises:
+        ParameterError: `make_env` cannot be called.
+    """
+    if not callable(make_env):
+        raise invalid("make_env", make_env, FACTORY)
 
 
 def check_max_episode_steps(steps: int | None) -> int | None:

@@ -10,7 +10,12 @@ import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
 from labkit.config import TUNED, SACConfig
-from labkit.environments.make import check_separate, check_specs, make_environment
+from labkit.environments.make import (
+    check_factory,
+    check_separate,
+    check_specs,
+    make_environment,
+)
 from labkit.environments.seeding import raw_env
 from labkit.environments.watchdog import Watchdog
 from labkit.parameters import invalid
@@ -137,8 +142,15 @@ def build(
 
 
 def environment_source(config: SACConfig, make_env: MakeEnv | None) -> MakeEnv | str:
-    """What `make_environment` makes the environment from."""
-    return config.env_name if make_env is None else make_env
+    """What `make_environment` makes the environment from.
+
+    Raises:
+        ParameterError: `make_env` is an environment, or anything else that cannot make one.
+    """
+    if make_env is None:
+        return config.env_name
+    check_factory(make_env)
+    return make_env
 
 
 def check_tuned(config: SACConfig, env: PyEnvironment) -> None:

@@ -28,6 +28,7 @@ from labkit.training.components import (
     MakeEnv,
     TrainingComponents,
     build,
+    environment_source,
     warm_up,
 )
 from labkit.training.learner import Learner, name_last_checkpoint
@@ -83,6 +84,7 @@ def train(
                 f"`{name}` must be None if `components` are given: they have theirs"
             )
     check_max_episode_steps(max_episode_steps)
+    environment_source(config, make_env)
     if components is not None:
         check_separate(components.collect_env, components.eval_env)
     run = run or open_run("", config)

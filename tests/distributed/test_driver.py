@@ -2,7 +2,10 @@
 
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from labkit.distributed import (
     supervisor,
 )
 from labkit.distributed.evaluation_queue import EvaluationRequest, EvaluationRequester
+from labkit.environments.watchdog import read_kill_note
 from labkit.errors import StalledError
 from labkit.replay import reverb_replay
 from labkit.sac.evaluation import Evaluation
@@ -42,6 +46,37 @@ def test_what_it_rejects(small_config, tmp_path, arguments, message):
     run = run_directory.open_run(tmp_path, settings)
     with pytest.raises(config.ParameterError, match=message):
         labkit.train_on_ray(settings, run=run, make_env=Line, **arguments)
+
+
+HANGS = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+import labkit
+from labkit.distributed.context import RunContext
+from ray_processes import Line
+
+class Hanging(Line):
+    def __init__(self):
+        time.sleep(30)
+
+config = labkit.SACConfig(env_name="Line", environment_timeout=1)
+run = labkit.open_run(sys.argv[1], config)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "labkit.train_on_ray(config, run=run, make_env=Hanging)",  # the driver
+        "RunContext(config, Hanging, run.path, '', '').environment(0)",  # an actor
+    ],
+)
+def test_a_constructor_that_hangs_is_killed_in_every_process(tmp_path, call):
+    command = [sys.executable, "-c", HANGS + call, str(tmp_path), str(Path(__file__).parent)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+    assert "or its constructor within 1 s" in read_kill_note(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -289,9 +324,6 @@ def test_a_ray_that_does_not_answer_is_said_and_ended(monkeypatch):
 
 
 def test_ray_without_a_token_is_turned_away(tmp_path):
-    import subprocess
-    import sys
-
     import ray
 
     script = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR'); print('in')"
