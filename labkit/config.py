@@ -15,8 +15,8 @@ from labkit.parameters import MANY, integer, numbers, real, switch, text, unknow
 # What is tuned to one environment, for that one alone: `labkit.train` rejects these for another
 # environment that `make_env` returns under its name. The Minitaur's reward is about 0.01 per step,
 # so that at log α = 0 the entropy bonus drowns it; its motor velocities reach 20 rad/s while
-# quaternions stay below 1. The rewards of five steps of 10 ms carry more signal than a single one. Whether
-# deterministic episodes help is open (results/minitaur/README.md).
+# quaternions stay below 1. The rewards of five steps of 10 ms carry more signal than a
+# single one. Whether deterministic episodes help is open (results/minitaur/README.md).
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
         "reward_scale_factor": 20.0,
