@@ -12,10 +12,11 @@ from labkit import parameters as checks
 from labkit.errors import ParameterError as ParameterError  # many modules need both
 from labkit.parameters import MANY, integer, numbers, real, switch, text, unknown
 
-# What is tuned to one environment. The Minitaur's reward is about 0.01 per step, so that at
-# log α = 0 the entropy bonus drowns it; its motor velocities reach 20 rad/s while quaternions stay
-# below 1. The rewards of five steps of 10 ms carry more signal than a single one. Whether
-# deterministic episodes help is open (results/minitaur/README.md).
+# What is tuned to one environment, for that one alone: `labkit.train` rejects these for another
+# environment that `make_env` returns under its name. The Minitaur's reward is about 0.01 per step,
+# so that at log α = 0 the entropy bonus drowns it; its motor velocities reach 20 rad/s while
+# quaternions stay below 1. The rewards of five steps of 10 ms carry more signal than a
+# single one. Whether deterministic episodes help is open (results/minitaur/README.md).
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
         "reward_scale_factor": 20.0,
@@ -125,6 +126,8 @@ class SACConfig:
         Raises:
             ParameterError: one line that names the parameter, its value and what is allowed.
         """
+        if not isinstance(parameters, Mapping):
+            raise checks.invalid("parameters", parameters, "a dictionary from names to values")
         for name in parameters:
             if name not in cls.names():
                 raise unknown(name, cls.names())

@@ -21,15 +21,24 @@ MAX_ECHO = 80  # characters of a wrong value that its message repeats
 
 def invalid(name: str, value: object, allowed: str) -> ParameterError:
     """The error for a wrong value, such as "`batch_size` must be a whole number …, got 0"."""
-    shown = repr(value)
-    shown = shown if len(shown) <= MAX_ECHO else f"{shown[:MAX_ECHO]}…"
-    return ParameterError(f"`{name}` must be {allowed}, got {shown}")
+    return ParameterError(f"`{name}` must be {allowed}, got {echo(value)}")
 
 
-def unknown(name: str, known: Collection[str]) -> ParameterError:
+def echo(value: object) -> str:
+    """A value as its message repeats it: one line of at most `MAX_ECHO` characters and a `…`."""
+    try:
+        shown = re.sub(r"\s*\n\s*", " ", repr(value))  # an array's has several lines
+    except Exception:  # an integer of more than 4 300 digits, lists nested too deeply, a user's own
+        return f"a value of type {type(value).__name__} that cannot be printed"
+    return shown if len(shown) <= MAX_ECHO else f"{shown[:MAX_ECHO]}…"
+
+
+def unknown(name: object, known: Collection[str]) -> ParameterError:
     """The error for a parameter that does not exist; it names the closest one that does."""
-    shown = name if name.isidentifier() else repr(name)
-    return ParameterError(f"`{shown}` is not a parameter{did_you_mean(name, known)}")
+    short = isinstance(name, str) and len(name) <= MAX_ECHO
+    shown = name if short and str(name).isidentifier() else echo(name)
+    hint = did_you_mean(str(name), known) if short else ""
+    return ParameterError(f"`{shown}` is not a parameter{hint}")
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
@@ -184,7 +193,8 @@ def switch(default: bool | None, unit: str, **options: Any) -> Any:
     """True or False, also as text or as 1 and 0."""
 
     def convert(value: Any) -> bool | None:
-        return {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
+        text = value if isinstance(value, str) else echo(value)
+        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
 
     return _field(default, convert, f"True or False ({unit})", unit, **options)
 

@@ -18,6 +18,8 @@ from hypothesis import strategies as some
 
 import labkit
 from labkit.config import SACConfig
+from labkit.environments.make import make_environment
+from labkit.environments.watchdog import read_kill_note
 from labkit.errors import (
     BrokenEnvironmentError,
     ParameterError,
@@ -73,6 +75,15 @@ PARAMETERS = [
     ({"env_name": ""}, "`env_name` must be .*, got ''"),
     ({"env_name": 7}, "`env_name` must be .*, got 7"),
     ({"num_iteration": 5}, "`num_iteration` is not a parameter; did you mean 'num_iterations'"),
+    ({"gamma": 10**5000}, "`gamma` must be .*, got a value of type int that cannot be printed"),
+    ({"replay": 10**5000}, "`replay` must be .*, got a value of type int that cannot be printed"),
+    (
+        {"bootstrap_time_limits": 10**5000},
+        "`bootstrap_time_limits` must be .*, got a value of type int that cannot be printed",
+    ),
+    ({"seed": "9" * 5000}, f"`seed` must be .*, got '{'9' * 79}…$"),
+    ({"x" * 5000: 1}, f"`'{'x' * 79}…` is not a parameter$"),
+    ({7: 1}, "`7` is not a parameter$"),
     ({"resume": "always"}, "`resume` must be 'auto' or 'never'.*, got 'always'"),
     (
         {"run_dir": "/proc/none"},
@@ -83,6 +94,27 @@ PARAMETERS = [
         "`run_dir` must be a directory that this process can create .*, got",
     ),
 ]
+
+
+def nested(depth):
+    """Lists within lists, as a JSON file may hold them."""
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+PARAMETERS += [
+    ({"observation_scale": nested(10**4)}, "`observation_scale` must be .*, got a value of type l"),
+    ({"observation_scale": nested(9)}, r"`observation_scale` must be .*, got \[\[\[\[\[\[\[\[\["),
+    ({"gamma": {"value": 0.9}}, "`gamma` must be .*, got {'value': 0.9}"),
+]
+
+
+@pytest.mark.parametrize("given_", [[{"gamma": 0.9}], "gamma", None, 5])
+def test_parameters_that_are_no_dictionary(given_):
+    with pytest.raises(ParameterError, match=r"^`parameters` must be a dictionary from names"):
+        SACConfig.parse(given_)
 
 
 @pytest.mark.parametrize(("given_", "expected"), PARAMETERS)
@@ -172,21 +204,54 @@ def env(**attributes):
 
 
 NAN = np.array([np.nan], np.float32)
+ALWAYS_THE_SAME = env()()
 ENVIRONMENTS = [
     (
         env(answer=lambda self, o, r, d, i: (NAN, r, d, i)),
         BrokenEnvironmentError,
-        r"the environment's observation\[0\] is nan at env step 10; last good checkpoint: .*5$",
+        r"the environment's observation\[0\] is nan at its env step 310, step 10 of the episode; "
+        "last good checkpoint: .*5$",
     ),
     (
         env(answer=lambda self, o, r, d, i: (o, float("inf"), d, i)),
         BrokenEnvironmentError,
-        "the environment's reward is inf at env step 10; last good checkpoint: ",
+        "the environment's reward is inf at its env step 310, step 10 of the episode; last good ",
     ),
     (
         env(answer=lambda self, o, r, d, i: (np.zeros(2, np.float32), r, d, i)),
         BrokenEnvironmentError,
-        r"the environment's observation has shape \(2,\), not \(1,\), at env step 10; last good",
+        r"the environment's observation has shape \(2,\), not \(1,\), at its env step 310",
+    ),
+    (
+        env(answer=lambda self, o, r, d, i: (o, None, d, i)),
+        BrokenEnvironmentError,
+        "the environment's reward must be one number, got None at its env step 310.* checkpoint: ",
+    ),
+    (
+        env(reset=lambda self: NAN),
+        BrokenEnvironmentError,
+        r"the environment's observation\[0\] is nan after its reset at env step 0; last good "
+        "checkpoint: none yet$",
+    ),
+    (
+        env(step=lambda self, action: (np.zeros(1, np.float32), NAN[0], False, {})),
+        BrokenEnvironmentError,
+        "the environment's reward is nan at its env step 1, .*; last good checkpoint: none yet$",
+    ),
+    (
+        env()(),
+        ParameterError,
+        "`make_env` must be a class or a function that returns a new Gym environment each time",
+    ),
+    (
+        lambda: None,
+        ParameterError,
+        "`make_env` must be a function that returns a gym.Env of Gym 0.23, got None",
+    ),
+    (
+        lambda: ALWAYS_THE_SAME,
+        ParameterError,
+        "`make_env` must be .* a new Gym environment each time, got the same environment twice",
     ),
     (
         env(observation_space=gym.spaces.Dict({"a": BOX})),
@@ -217,6 +282,32 @@ def test_environments(tmp_path, small_config, make, kind, expected):
     with pytest.raises(kind, match=f"^{expected}") as caught:
         labkit.train(config, run_directory.open_run(tmp_path / "run", config), make_env=make)
     assert "\n" not in str(caught.value)
+
+
+def test_the_values_of_the_minitaur_are_not_for_a_user_s_own_environment(tmp_path, small_config):
+    config = small_config()  # with the default `env_name`
+    expected = "^`env_name` must be a name for the environment of `make_env`, such as 'Mine': this"
+    with pytest.raises(ParameterError, match=expected) as caught:
+        labkit.train(config, run_directory.open_run(tmp_path / "run", config), make_env=env())
+    assert str(caught.value).endswith("got 'MinitaurBulletEnv-v0'")
+    with pytest.raises(ParameterError, match=expected):
+        labkit.train_on_ray(config, make_env=env())
+    own = gym.make("MinitaurBulletEnv-v0")  # the Minitaur, wrapped by the user
+    labkit.training.components.check_tuned(config, make_environment(lambda: own))
+
+
+def test_max_episode_steps_limits_both_environments(tmp_path, small_config):
+    """Without a time limit this environment would never end."""
+    endless = env(step=lambda self, action: (np.zeros(1, np.float32), 1.0, False, {}))
+    config = small_config(env_name="Mine", replay="tf_uniform")
+    run = run_directory.open_run(tmp_path / "run", config)
+    table = labkit.train(config, run, make_env=endless, max_episode_steps=7).metrics()
+    assert set(table.eval_lengths.explode().dropna()) == {7.0}
+    assert table.collect_return.dropna().iloc[-1] == 7.0
+    with pytest.raises(ParameterError, match=r"^`max_episode_steps` must be .* or None\), got 0"):
+        labkit.train(config, make_env=endless, max_episode_steps=0)
+    with pytest.raises(ParameterError, match=r"^`max_episode_steps` must be None if"):
+        labkit.train(config, components=object(), max_episode_steps=7)
 
 
 def test_a_mistake_in_a_user_s_own_environment_is_shown_as_it_is(tmp_path, small_config):
@@ -281,26 +372,38 @@ sys.path.insert(0, sys.argv[2])
 import labkit
 import test_bad_input
 config = labkit.SACConfig(**test_bad_input.SMALL, environment_timeout=sys.argv[3])
-Mine = test_bad_input.env(answer=lambda self, *good: time.sleep(30) or good)
-if sys.argv[3] == "0":
-    Mine = test_bad_input.env()
+def hang(self, *good):
+    time.sleep(30)
+    return good
+Mine = test_bad_input.env(**({sys.argv[4]: hang} if sys.argv[4] else {}))
 labkit.train(config, labkit.open_run(sys.argv[1], config), make_env=Mine)
 """
 SMALL = {"env_name": "Mine", "checkpoint_interval": 5, "steps_per_call": 5, "num_iterations": 20,
          "initial_collect_steps": 300, "batch_size": 32, "num_eval_episodes": 1}  # fmt: skip
 
 
-def test_an_environment_that_hangs_is_killed_and_the_run_resumes(tmp_path):
-    def run(limit):
-        command = [sys.executable, "-c", HANGS, str(tmp_path), os.path.dirname(__file__), limit]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+def hanging(path, limit, method=""):
+    """Trains with an environment of which one method never returns."""
+    command = [sys.executable, "-c", HANGS, str(path), os.path.dirname(__file__), limit, method]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
-    ended = run("2")
+
+@pytest.mark.parametrize("method", ["__init__", "reset", "step"])
+def test_an_environment_that_hangs_before_training_is_killed(tmp_path, method):
+    """In its constructor, its first reset, or during the warm-up."""
+    ended = hanging(tmp_path, "1", method)
     assert ended.returncode == -signal.SIGKILL
-    line = "the environment did not return from a step or reset within 2 s"
+    assert "labkit: the environment did not return from a step, a reset or its" in ended.stderr
+    assert "within 1 s" in read_kill_note(tmp_path)
+
+
+def test_an_environment_that_hangs_is_killed_and_the_run_resumes(tmp_path):
+    ended = hanging(tmp_path, "2", "answer")
+    assert ended.returncode == -signal.SIGKILL
+    line = "the environment did not return from a step, a reset or its constructor within 2 s"
     assert f"labkit: {line}" in ended.stderr
     assert checkpoint.latest(tmp_path / "checkpoints").name == "000000005"
-    again = run("0")
+    again = hanging(tmp_path, "0")
     assert again.returncode == 0, again.stderr[-2000:]
     assert f"the last start of this run: {line}" in again.stdout
     assert run_directory.read_metrics(tmp_path).gradient_step.iloc[-1] == 20

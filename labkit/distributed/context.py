@@ -10,7 +10,6 @@ import ray
 
 from labkit.config import SACConfig
 from labkit.environments.make import make_environment
-from labkit.environments.seeding import seeded_env
 from labkit.environments.watchdog import Watchdog
 from labkit.errors import START_SECONDS, StalledError, poll
 
@@ -31,26 +30,25 @@ class RunContext:
     run_path: Path  # the run directory, absolute
     server_address: str  # `host:port` of the Reverb server
     actor_prefix: str  # the names of this run's actors begin with it
+    max_episode_steps: int | None = None  # None is the registered time limit
 
     @property
     def checkpoints(self) -> Path:
         """The run's `checkpoints/`."""
         return self.run_path / "checkpoints"
 
-    @property
-    def source(self) -> "MakeEnv | str":
-        """What `make_environment` makes the environment from."""
-        return self.make_env or self.config.env_name
-
     def environment(self, seed: int, *, collect: bool = False) -> "PyEnvironment":
         """A seeded environment with a watchdog; Ray restarts a process that hangs.
 
         `config.bootstrap_time_limits` only applies to an environment that is to `collect`.
         """
-        bootstrap = self.config.bootstrap_time_limits or not collect
-        env = make_environment(self.source, seed=seed, bootstrap_time_limits=bootstrap)
-        seeded_env(env).watchdog = Watchdog(self.config.environment_timeout, self.run_path)
-        return env
+        return make_environment(
+            self.config.env_name if self.make_env is None else self.make_env,
+            seed=seed,
+            max_episode_steps=self.max_episode_steps,
+            bootstrap_time_limits=self.config.bootstrap_time_limits or not collect,
+            watchdog=Watchdog(self.config.environment_timeout, self.run_path),
+        )
 
     def wait_for_actor(self, name: str) -> Any:
         """The handle of another actor of this run; a `StalledError` if none starts in time."""

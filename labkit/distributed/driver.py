@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from labkit.config import SACConfig
 from labkit.distributed import ray_cluster
 from labkit.environments.make import check_specs, make_environment
-from labkit.environments.watchdog import read_kill_note
+from labkit.environments.watchdog import Watchdog, read_kill_note
 from labkit.errors import START_SECONDS
 from labkit.parameters import check_int, invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, layout_of
 from labkit.strategy import learner_gpus
 from labkit.training import checkpoint
-from labkit.training.components import MakeEnv
+from labkit.training.components import MakeEnv, check_tuned, environment_source
 from labkit.training.files import write_atomically
 from labkit.training.learner import name_last_checkpoint
 from labkit.training.progress import Phases
@@ -42,6 +42,8 @@ def train_on_ray(
     address: str | None = None,
     run: Run | None = None,
     make_env: MakeEnv | None = None,
+    *,
+    max_episode_steps: int | None = None,
 ) -> Run:
     """Trains SAC as configured, with collection, learning and evaluation in separate processes.
 
@@ -56,7 +58,8 @@ def train_on_ray(
         address: of a running Ray cluster, `host:port` or 'auto'; None starts Ray on this machine,
             on the loopback interface and with a token, and stops it at the end.
         run: an open run of this configuration; None makes a new numbered directory under `runs/`.
-        make_env: returns a Gym environment; it must be picklable.
+        make_env: returns a Gym environment, as for `labkit.train`; it must be picklable.
+        max_episode_steps: env steps until the time limit, as for `labkit.train`.
 
     Returns:
         The run; `run.metrics()` is the table of everything measured.
@@ -70,25 +73,44 @@ def train_on_ray(
     if config.replay != "reverb":
         allowed = "'reverb' on Ray, where other processes write to the table"
         raise invalid("replay", config.replay, allowed)
-    env = make_environment(make_env or config.env_name, seed=config.seed)
-    check_specs(env)
+    ray_cluster.check_address(address)
+    layout = _check_environment(config, make_env, max_episode_steps, run)
     run = run or open_run("", config)
     check_same(run.path, run.config, config)
     ports.warn_once()
     begin = time.monotonic()
     with stop_request() as stop, ray_cluster.connection(address, cpus=num_collectors + 1):
-        driver = Driver(config, run, num_collectors, make_env, layout_of(env))
+        driver = Driver(config, run, num_collectors, make_env, layout, max_episode_steps)
         with name_last_checkpoint(run.path / "checkpoints"), driver:
             driver.watch(stop)
     driver.report(stop, time.monotonic() - begin)
     return run
 
 
+def _check_environment(
+    config: SACConfig, make_env: MakeEnv | None, max_episode_steps: int | None, run: Run | None
+) -> Layout:
+    """Makes the environment once here, so that a mistake is named before any work."""
+    watchdog = Watchdog(config.environment_timeout, run.path if run else None)
+    with contextlib.closing(watchdog):
+        source = environment_source(config, make_env)
+        env = make_environment(source, config.seed, max_episode_steps, watchdog=watchdog)
+    check_specs(env)
+    check_tuned(config, env)
+    return layout_of(env)
+
+
 class Driver:
     """Starts the actors, watches them, shows their progress, and stops them."""
 
     def __init__(
-        self, config: SACConfig, run: Run, workers: int, make_env: MakeEnv | None, layout: Layout
+        self,
+        config: SACConfig,
+        run: Run,
+        workers: int,
+        make_env: MakeEnv | None,
+        layout: Layout,
+        max_episode_steps: int | None,
     ):
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -109,7 +131,8 @@ class Driver:
         path, start = run.path.resolve(), self.supervisor.start_actor
         self.folder = path / "checkpoints"
         server = f"{ray.util.get_node_ip_address()}:{ports.free_port()}"
-        context = RunContext(config, make_env, path, server, self.supervisor.prefix)
+        prefix = self.supervisor.prefix
+        context = RunContext(config, make_env, path, server, prefix, max_episode_steps)
         node = ray.get_runtime_context().get_node_id()
         this_node = NodeAffinitySchedulingStrategy(node, soft=False)
         here: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": this_node}

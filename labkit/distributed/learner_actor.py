@@ -9,7 +9,6 @@ import ray
 from labkit.distributed.context import RunContext, process_status
 from labkit.distributed.evaluation_queue import EvaluationRequester, Key
 from labkit.distributed.replay_actor import ReplayClient, limits
-from labkit.environments.make import make_environment
 from labkit.errors import START_SECONDS, StalledError
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, layout_of
 from labkit.runtime import seed_everything
@@ -62,7 +61,7 @@ class LearnerActor:
         config = self._config
         seed_everything(config.seed)
         strategy = make_strategy(config.strategy, config.batch_size)
-        env = make_environment(self._context.source, seed=config.seed)  # for its shapes
+        env = self._context.environment(config.seed)  # for its shapes
         agent = create_agent(config, env, strategy)
         run = Run(self._context.run_path, config)
         learner = Learner(config, run, agent, strategy, layout_of(env), self._replay, "ray")

@@ -139,6 +139,11 @@ SYSTEM = {
     "agent_register_timeout_ms": 1000 * START_SECONDS,
 }
 CONNECT_SECONDS = 10
+ADDRESSES = "None, 'auto', or host:port of the head of a running Ray cluster"
+# Ray speaks gRPC over HTTP/2 (RFC 9113): a client greets with this line and a settings frame, and a
+# server answers with its settings, whose fourth byte is their type.
+HTTP2_SETTINGS = b"\x04"
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + HTTP2_SETTINGS + bytes(5)
 
 
 def check_installed() -> None:
@@ -173,13 +178,14 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
         stack.enter_context(no_messages())
         if address is None:
             folder = tempfile.mkdtemp(prefix="labkit-ray-", dir="/tmp")  # sockets: short paths
+            # Ray opens its folder to every user; this one above it stays ours alone.
             stack.enter_context(reaper(folder))
             stack.enter_context(on_loopback())
         stack.callback(quiet()(ray.shutdown))
         with quiet():
             if address is None:
                 require_token()
-                _start(folder, cpus)
+                _start(f"{folder}/ray", cpus)
             else:
                 _connect(address)
         if threading.current_thread() is threading.main_thread():
@@ -212,20 +218,55 @@ def _start(folder: str, cpus: int) -> None:
         )
 
 
+def check_address(address: str | None) -> None:
+    """Rejects an address where nothing answers as Ray does; 'auto' is Ray's to find.
+
+    Ray itself would wait minutes for an answer.
+
+    Raises:
+        ParameterError: names the address and the reason, within `2 * CONNECT_SECONDS`.
+    """
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or address  # as Ray does
+    if address is None or address == "auto":
+        return
+    if not isinstance(address, str):
+        raise invalid("address", address, ADDRESSES)
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as connected:
+            connected.sendall(HTTP2_GREETING)
+            answer = connected.recv(9)
+    except TimeoutError:
+        reason = f"there is no answer within {CONNECT_SECONDS} s"
+        raise invalid("address", address, f"{ADDRESSES} ({reason})") from None
+    except (OSError, ValueError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise invalid("address", address, f"{ADDRESSES} ({reason})") from None
+    # With TLS a server answers this greeting in another way.
+    if answer[3:4] != HTTP2_SETTINGS and os.environ.get("RAY_USE_TLS", "0") == "0":
+        raise invalid("address", address, f"{ADDRESSES} (something else answers there)")
+
+
+def head_answers() -> bool:
+    """Whether the cluster's head, Ray's process `gcs_server`, accepts connections."""
+    import ray
+
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
 def _connect(address: str) -> None:
     import ray
 
-    allowed = "None, 'auto', or host:port of the head of a running Ray cluster"
-    host, _, port = address.rpartition(":")
-    if address != "auto":
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-        except (OSError, ValueError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise invalid("address", address, f"{allowed} ({reason})") from None
+    check_address(address)
     forget_token()
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise invalid("address", address, f"{allowed}, with its token ({reason})") from None
+        raise invalid("address", address, f"{ADDRESSES}, with its token ({reason})") from None

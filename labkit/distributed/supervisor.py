@@ -10,10 +10,13 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from labkit.distributed.context import NAMESPACE
+from labkit.distributed.ray_cluster import head_answers
 from labkit.errors import START_SECONDS, ActorLostError, ParameterError, RunError, StalledError
 from labkit.replay.reverb_replay import UNCONFIRMED
 
 STATUS_SECONDS = 0.3  # between two status calls to the same actor
+HEAD_CHECK_SECONDS = 2.0  # between two looks at Ray's head
+HEAD_SECONDS = 20.0  # without it; after 60 s Ray ends this process without a word of ours
 MAX_RESTARTS = 10  # of one actor; one that fails more often has a persistent cause
 
 
@@ -68,6 +71,8 @@ class ActorSupervisor:
     def __init__(self, timeout: float = START_SECONDS) -> None:
         self.timeout = timeout
         self.actors: dict[str, SupervisedActor] = {}
+        self.head_lost = False
+        self._head_checked_at = self._head_seen_at = time.monotonic()
         self.prefix = f"labkit {uuid.uuid4().hex[:8]} "  # of the names of this run's actors
 
     def start_actor(
@@ -103,9 +108,10 @@ class ActorSupervisor:
 
         Raises:
             RunError, ParameterError: what ended an actor's work.
-            ActorLostError: an actor failed more often than it is restarted.
+            ActorLostError: an actor failed more often than it is restarted, or Ray's head is gone.
             StalledError: an actor does not answer.
         """
+        self._check_head()
         now = time.monotonic()
         for actor in self.actors.values():
             if actor.pending is None and now - actor.answered_at > STATUS_SECONDS:
@@ -118,6 +124,20 @@ class ActorSupervisor:
             if ref == actor.pending and (restart := self._answered(actor, answer)):
                 yield restart
         self._check_silence()
+
+    def _check_head(self) -> None:
+        now = time.monotonic()
+        if now - self._head_checked_at < HEAD_CHECK_SECONDS:
+            return
+        self._head_checked_at = now
+        if head_answers():
+            self._head_seen_at = now
+        elif now - self._head_seen_at > HEAD_SECONDS:
+            self.head_lost = True
+            raise ActorLostError(
+                f"Ray's head (its process gcs_server) has not answered for {HEAD_SECONDS:g} s; no "
+                "actor can be started or stopped without it"
+            )
 
     def _check_silence(self) -> None:
         now, actors = time.monotonic(), self.actors.values()
@@ -154,8 +174,8 @@ class ActorSupervisor:
         return fetch(actor, actor.work) if ready else None
 
     def stop_actors(self) -> None:
-        """Stops all actors; Ray does not restart these."""
-        for actor in self.actors.values():
+        """Stops all actors; Ray does not restart these. Without its head they end by themselves."""
+        for actor in () if self.head_lost else self.actors.values():
             ray.kill(actor.handle, no_restart=True)
         self.actors = {}
 

@@ -1,18 +1,21 @@
 """Environments by id or factory, with separate seeds; a time limit truncates an episode."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gym
 import numpy as np
 
 from labkit.environments.seeding import SeededEnv, raw_env
+from labkit.environments.watchdog import Watchdog
 from labkit.errors import ParameterError
-from labkit.parameters import did_you_mean, invalid
+from labkit.parameters import MANY, check_int, did_you_mean, invalid
 from labkit.runtime import quiet
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
+
+FACTORY = "a class or a function that returns a new Gym environment each time"
 
 
 def known_names() -> list[str]:
@@ -39,6 +42,7 @@ def make_environment(
     seed: int | None = None,
     max_episode_steps: int | None = None,
     bootstrap_time_limits: bool = True,
+    watchdog: Watchdog | None = None,
 ) -> "PyEnvironment":
     """A TF-Agents `PyEnvironment`: a truncation keeps discount 1, a termination has discount 0.
 
@@ -49,24 +53,63 @@ def make_environment(
         max_episode_steps: env steps until the time limit; None takes the registered one, if any.
         bootstrap_time_limits: False makes a truncation a termination, as gym's own time limit
             does, for comparison (Pardo et al. 2018, "Time Limits in Reinforcement Learning").
+        watchdog: ends the process when the constructor, a reset or a step never returns; None
+            waits for ever.
 
     Raises:
-        ParameterError: an unknown id, or an environment that this host cannot make.
+        ParameterError: an unknown id, an environment that this host cannot make, or a callable that
+            does not return a Gym environment.
     """
-    if isinstance(name, str):
-        check_name(name)
-        maker: Callable[[], gym.Env] = gym.spec(name).make
-    else:
-        maker = name
+    max_episode_steps = check_max_episode_steps(max_episode_steps)
     try:
-        seeded = SeededEnv(maker, max_episode_steps, bootstrap_time_limits)
+        seeded = SeededEnv(_maker(name), max_episode_steps, watchdog)
     except (ImportError, gym.error.Error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise invalid("env_name", name, f"an environment that works here ({reason})") from None
     seeded.seed(seed)
-    from tf_agents.environments import suite_gym  # imports TensorFlow
+    from labkit.environments.truncation import TruncatingGymWrapper  # imports TensorFlow
 
-    return suite_gym.wrap_env(seeded, max_episode_steps=seeded.max_episode_steps)
+    return TruncatingGymWrapper(seeded, bootstrap_time_limits)
+
+
+def _maker(source: Any) -> Callable[[], gym.Env]:
+    """What makes the environment: a registered id's constructor, or the user's own."""
+    if isinstance(source, str):
+        check_name(source)
+        return gym.spec(source).make
+    check_factory(source)
+    return source
+
+
+def check_factory(make_env: Any) -> None:
+    """Rejects what cannot make an environment, such as an environment.
+
+    Raises:
+        ParameterError: `make_env` cannot be called.
+    """
+    if not callable(make_env):
+        raise invalid("make_env", make_env, FACTORY)
+
+
+def check_max_episode_steps(steps: int | None) -> int | None:
+    """A time limit as a whole number of env steps; None takes the registered one.
+
+    Raises:
+        ParameterError: it is neither.
+    """
+    if steps is None:
+        return None
+    return check_int("max_episode_steps", steps, 1, MANY, "env steps; or None")
+
+
+def check_separate(collect_env: "PyEnvironment", eval_env: "PyEnvironment") -> None:
+    """Rejects one environment in two roles: an evaluation would disturb the collection.
+
+    Raises:
+        ParameterError: both are the same, or have the same Gym environment inside.
+    """
+    if raw_env(collect_env) is raw_env(eval_env):
+        raise ParameterError(f"`make_env` must be {FACTORY}, got the same environment twice")
 
 
 def check_specs(env: "PyEnvironment") -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import gym
 import numpy as np
 
+from labkit.environments.checked import CheckedEnv
 from labkit.environments.watchdog import Watchdog
+from labkit.parameters import invalid
 from labkit.runtime import quiet
 
 if TYPE_CHECKING:
@@ -21,31 +23,30 @@ class SeededEnv(gym.Wrapper):
     The Minitaur's randomizer draws masses, battery voltage and friction from Python's and
     NumPy's global generators at each reset, and `env.seed` does not reach it: without this,
     an evaluation between two training steps would change what training sees next.
+
+    Args:
+        make: returns the environment; `CheckedEnv` checks and copies what that returns.
+        max_episode_steps: env steps until the time limit; None takes the registered one, if any.
+        watchdog: limits the seconds of the constructor, a reset and a step; None limits nothing.
+
+    Raises:
+        ParameterError: `make` does not return a Gym environment.
     """
 
     def __init__(
         self,
         make: Callable[[], gym.Env],
         max_episode_steps: int | None = None,
-        bootstrap_time_limits: bool = True,
+        watchdog: Watchdog | None = None,
     ):
-        self.watchdog = Watchdog()  # without a limit
+        self.watchdog = watchdog or Watchdog()  # by default without a limit
         self._python_state = random.getstate()
         self._numpy_generator = np.random.MT19937()
         with self._own_generators(), quiet():
             env = make()
-        # gym's TimeLimit reports a truncation as a termination. TF-Agents' wrapper, which
-        # `make_environment` adds, truncates the episode and leaves the discount at 1.
-        registered = None
-        while isinstance(env, gym.wrappers.TimeLimit | gym.wrappers.OrderEnforcing):
-            if isinstance(env, gym.wrappers.TimeLimit):
-                registered = env._max_episode_steps
-            env = env.env
-        self.max_episode_steps = max_episode_steps or registered
-        if self.max_episode_steps and not bootstrap_time_limits:
-            env = gym.wrappers.TimeLimit(env, self.max_episode_steps)
-            self.max_episode_steps = None
-        super().__init__(env)
+        if not isinstance(env, gym.Env):
+            raise invalid("make_env", env, "a function that returns a gym.Env of Gym 0.23")
+        super().__init__(CheckedEnv(env, max_episode_steps))
 
     @contextlib.contextmanager
     def _own_generators(self) -> Iterator[None]:
@@ -67,6 +68,12 @@ class SeededEnv(gym.Wrapper):
         self._numpy_generator = np.random.MT19937(seed)
         self.env.action_space.seed(seed)
         return self.env.seed(seed)
+
+    def replace_watchdog(self, watchdog: Watchdog) -> None:
+        """Ends its present watchdog, unless it is the same, and takes another one."""
+        if watchdog is not self.watchdog:
+            self.watchdog.close()
+        self.watchdog = watchdog
 
     def get_state(self) -> dict[str, Any]:
         """Its copy of the global generators, as numbers and text for JSON."""

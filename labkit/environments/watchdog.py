@@ -1,4 +1,4 @@
-"""A watchdog for environments: ends the process when a step or a reset never returns.
+"""A watchdog for environments: ends the process when its constructor, a reset or a step hangs.
 
 Physics that hangs holds Python's lock: nothing inside the process can interrupt or report it. A
 second, tiny process watches a counter in shared memory that is odd while the environment works.
@@ -14,18 +14,20 @@ from pathlib import Path
 
 NOTE = "ended_by_watchdog.txt"
 KILLED = (
-    "the environment did not return from a step or reset within {limit:g} s; it hung in its own "
-    "code, which nothing inside the process can interrupt, so the process was killed"
+    "the environment did not return from a step, a reset or its constructor within {limit:g} s; "
+    "it hung in its own code, which nothing inside the process can interrupt, so the process was "
+    "killed"
 )
 
 
 class Watchdog:
-    """Watches one environment at a time: a step or a reset may take `limit` seconds, 0 = no limit.
+    """Watches one environment at a time; `limit` is in seconds, 0 for none.
 
-    The kill note `NOTE` is written to `folder` for the next start.
+    A step, a reset or the constructor may take that long. The kill note `NOTE` is written to
+    `folder` for the next start; None writes none.
     """
 
-    def __init__(self, limit: float = 0, folder: Path = Path()):
+    def __init__(self, limit: float = 0, folder: Path | None = None):
         self._count = 0
         self._child: subprocess.Popen | None = None
         if limit:
@@ -33,14 +35,19 @@ class Watchdog:
                 file.truncate(8)
                 self._shared = mmap.mmap(file.fileno(), 8)
                 # Started while the file has its name; -I -S: nothing but the standard library.
-                arguments = [str(os.getpid()), str(limit), file.name, str(folder / NOTE)]
+                arguments = [
+                    str(os.getpid()),
+                    str(limit),
+                    file.name,
+                    str(folder / NOTE) if folder else "",
+                ]
                 command = [sys.executable, "-I", "-S", __file__, *arguments]
                 pipe = subprocess.PIPE
                 self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe)
                 os.read(self._child.stdout.fileno(), 1)  # type: ignore[union-attr]  # opened above
 
     def turn(self) -> None:
-        """Is called before and after each step and reset."""
+        """Is called before and after each step, each reset and the constructor."""
         if self._child is not None:
             self._count += 1
             struct.pack_into("q", self._shared, 0, self._count)
@@ -88,7 +95,8 @@ def _watch(pid: int, limit: float, shared: str, note: str) -> None:
         elif time.monotonic() - since > limit:
             text = KILLED.format(limit=limit)
             try:
-                Path(note).write_text(text + "\n")
+                if note:
+                    Path(note).write_text(text + "\n")
             finally:
                 os.write(2, f"labkit: {text}\n".encode())
                 os.kill(pid, signal.SIGKILL)

@@ -42,7 +42,9 @@ def open_dataset(address: str, batch_size: int, timeout: int) -> tf.data.Dataset
         get_signature_timeout_secs=SAMPLE_TIMEOUT_SECONDS,
     )
     batches = samples.batch(batch_size, drop_remainder=True)
-    return untuned(batches.map(lambda sample: sample.data["row"]).prefetch(2))
+    # Not converted: AutoGraph's files stay in the temporary folder if the process is killed.
+    rows = batches.map(tf.autograph.experimental.do_not_convert(lambda sample: sample.data["row"]))
+    return untuned(rows.prefetch(2))
 
 
 def table_state(client: reverb.Client) -> rate_limiter.LimiterState:

@@ -37,7 +37,7 @@ class UniformReplay:
         self._buffer = TFUniformReplayBuffer(spec, batch_size=1, max_length=capacity)
         self._staged: list[np.ndarray] = []
 
-        @tf.function(input_signature=[one])
+        @tf.function(autograph=False, input_signature=[one])
         def add(row: tf.Tensor) -> None:
             self._buffer.add_batch(row)
 
@@ -62,8 +62,10 @@ class UniformReplay:
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
         """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end."""
-        draws = self._buffer.as_dataset(sample_batch_size=batch_size)
-        return untuned(draws.map(lambda rows, info: rows))
+        # Not converted: AutoGraph's files stay in the temporary folder if the process is killed.
+        plain = tf.autograph.experimental.do_not_convert
+        draws = plain(self._buffer.as_dataset)(sample_batch_size=batch_size)
+        return untuned(draws.map(plain(lambda rows, info: rows)))
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
         """Draws rows `[batches * batch_size, width] float32` once.
@@ -123,7 +125,10 @@ class StepObserver:
     def flush(self) -> None:
         """Does nothing: a write is complete when it returns."""
 
-    reset = close = flush
+    close = flush
+
+    def reset(self, write_cached_steps: bool = True) -> None:
+        """Does nothing: no step is cached."""
 
 
 def windows(buffer: TFUniformReplayBuffer, batch_size: int) -> tf.data.Dataset:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labkit.errors import BrokenEnvironmentError, DivergedError
+from labkit.errors import DivergedError
 from labkit.replay.n_step import NStepWriter
 from labkit.replay.transitions import Transition, Write
 from labkit.sac.policies import Policy
@@ -29,16 +29,16 @@ def play(
 
     Raises:
         DivergedError: an action is infinite or not a number.
-        BrokenEnvironmentError: an observation or a reward is, or a shape has changed.
+        BrokenEnvironmentError: see `CheckedEnv`.
     """
     while not time_step.is_last():
         observation = time_step.observation
         action = policy(observation)
-        time_step = env.step(action)
         env_steps += 1
+        check_finite(action, env_steps)
+        time_step = env.step(action)
         reward, discount = time_step.reward, time_step.discount
         transition = Transition(observation, action, reward, discount, time_step.observation)
-        check_finite(transition, env_steps)
         yield transition, bool(time_step.is_last())
 
 
@@ -104,24 +104,13 @@ class Collector:
         return float(np.mean(self.recent_returns)) if self.recent_returns else float("nan")
 
 
-def check_finite(transition: Transition, env_step: int) -> None:
-    """Rejects values that are infinite or not a number: they would spread into every weight.
+def check_finite(action: np.ndarray, env_step: int) -> None:
+    """Rejects an action that is infinite or not a number; `CheckedEnv` checks the rest.
 
     Raises:
-        DivergedError: the action is not finite.
-        BrokenEnvironmentError: the observation or the reward is not, or has another shape.
+        DivergedError: the policy's weights have left the finite numbers.
     """
-    observation, expected = transition.next_observation, transition.observation.shape
-    if observation.shape != expected:
-        found = f"observation has shape {observation.shape}, not {expected}, at env step {env_step}"
-        raise BrokenEnvironmentError(f"the environment's {found}")
-    values = {"action": transition.action, "observation": observation, "reward": transition.reward}
-    for name, value in values.items():
-        if np.isfinite(value).all():
-            continue
-        index = np.flatnonzero(~np.isfinite(value))[0]
-        place = f"{name}[{index}]" if np.ndim(value) else name
-        found = f"{place} is {np.ravel(value)[index]} at env step {env_step}"
-        if name == "action":
-            raise DivergedError(f"{found}: the policy's weights are infinite or not numbers")
-        raise BrokenEnvironmentError(f"the environment's {found}")
+    if not np.isfinite(action).all():
+        index = np.flatnonzero(~np.isfinite(action))[0]
+        found = f"action[{index}] is {np.ravel(action)[index]} at env step {env_step}"
+        raise DivergedError(f"{found}: the policy's weights are infinite or not numbers")

@@ -7,11 +7,15 @@ import attrs
 import numpy as np
 
 from labkit.environments.physics import forward_position
+from labkit.environments.seeding import seeded_env
+from labkit.parameters import grouped
 from labkit.sac.collector import play
 from labkit.sac.policies import Policy
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
+
+EPISODE_LIMIT = 100_000  # env steps, where an environment has no time limit of its own
 
 
 @attrs.frozen
@@ -48,32 +52,46 @@ def evaluate(
     episodes: int,
     seed: int,
     after_episode: Callable[[int], None] = lambda done: None,
+    after_step: Callable[[], None] = lambda: None,
 ) -> Evaluation:
     """Plays `episodes` episodes; the same seed gives the same episodes.
 
     The environment is seeded here: training must not share it. The policy maps an observation
     `[obs]` to an action `[act]` and is deterministic for a final score. `after_episode` receives
-    the number of finished episodes, for a progress display.
+    the number of finished episodes, for a progress display; `after_step` may raise to stop.
+
+    In an environment without a time limit an episode is cut after `EPISODE_LIMIT` env steps, with a
+    message.
     """
     env.seed(seed)
     rows = []
     for done in range(1, episodes + 1):
-        rows.append(play_episode(env, policy))
+        rows.append(play_episode(env, policy, after_step))
         after_episode(done)
     returns, lengths, distances = zip(*rows, strict=True)
     return Evaluation(returns, tuple(float(n) for n in lengths), distances)
 
 
-def play_episode(env: "PyEnvironment", policy: Policy) -> tuple[float, int, float]:
+def play_episode(
+    env: "PyEnvironment", policy: Policy, after_step: Callable[[], None] = lambda: None
+) -> tuple[float, int, float]:
     """One episode: its return, its length in env steps, its forward distance in metres.
 
     The distance is NaN where the environment has no base that moves forward.
     """
     first, total, length = env.reset(), 0.0, 0
     start = forward_position(env)
-    for transition, _ in play(env, policy, first):
+    limited = getattr(seeded_env(env), "max_episode_steps", None) is not None
+    for transition, over in play(env, policy, first):
         total += float(transition.reward)
         length += 1
+        after_step()
+        if length == EPISODE_LIMIT and not limited and not over:
+            print(
+                f"an evaluation episode was cut after {grouped(length)} env steps: this "
+                "environment has no time limit; `max_episode_steps` sets one"
+            )
+            break
     end = forward_position(env)
     moved = float("nan") if start is None or end is None else end - start
     return total, length, moved

@@ -1,5 +1,6 @@
 """The components of a training run: environments, agent, strategy and replay table."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +10,15 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
-from labkit.config import SACConfig
-from labkit.environments.make import check_specs, make_environment
+from labkit.config import TUNED, SACConfig
+from labkit.environments.make import (
+    check_factory,
+    check_separate,
+    check_specs,
+    make_environment,
+)
+from labkit.environments.seeding import raw_env
+from labkit.environments.watchdog import Watchdog
 from labkit.parameters import invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, ReplayTable, layout_of
@@ -111,23 +119,74 @@ def open_replay(config: SACConfig, layout: Layout, folder: Path | None = None) -
 
 
 def build(
-    config: SACConfig, make_env: MakeEnv | None = None, folder: Path | None = None
+    config: SACConfig,
+    make_env: MakeEnv | None = None,
+    folder: Path | None = None,
+    max_episode_steps: int | None = None,
+    watchdog: Watchdog | None = None,
 ) -> TrainingComponents:
-    """Makes all components; `make_env` replaces `config.env_name`; `folder`: see `open_replay`."""
+    """Makes all components.
+
+    Args:
+        config: the configuration.
+        make_env: replaces `config.env_name`.
+        folder: of the replay table's snapshots, see `open_replay`.
+        max_episode_steps: the time limit; None takes the registered one, if any.
+        watchdog: of both environments; None lets them take any time.
+
+    Raises:
+        ParameterError: SAC cannot train on the environment, or `make_env` returns the same twice.
+    """
+    source = environment_source(config, make_env)
     seed_everything(config.seed)
     strategy = make_strategy(config.strategy, config.batch_size)
-    source = make_env or config.env_name
-    collect_env = make_environment(
-        source, seed=config.seed + COLLECT_SEED, bootstrap_time_limits=config.bootstrap_time_limits
+    make = functools.partial(
+        make_environment, source, max_episode_steps=max_episode_steps, watchdog=watchdog
     )
+    bootstrap = config.bootstrap_time_limits
+    collect_env = make(seed=config.seed + COLLECT_SEED, bootstrap_time_limits=bootstrap)
     check_specs(collect_env)
+    check_tuned(config, collect_env)
+    eval_env = make(seed=config.seed + EVAL_SEED)
+    check_separate(collect_env, eval_env)
     return TrainingComponents(
         strategy=strategy,
         collect_env=collect_env,
-        eval_env=make_environment(source, seed=config.seed + EVAL_SEED),
+        eval_env=eval_env,
         agent=create_agent(config, collect_env, strategy),
         replay=open_replay(config, layout_of(collect_env), folder),
     )
+
+
+def environment_source(config: SACConfig, make_env: MakeEnv | None) -> MakeEnv | str:
+    """What `make_environment` makes the environment from.
+
+    Raises:
+        ParameterError: `make_env` is an environment, or anything else that cannot make one.
+    """
+    if make_env is None:
+        return config.env_name
+    check_factory(make_env)
+    return make_env
+
+
+def check_tuned(config: SACConfig, env: PyEnvironment) -> None:
+    """Rejects values that are tuned to one environment for another one, which `make_env` returned.
+
+    `config.env_name` chooses them for fields that are left open.
+
+    Raises:
+        ParameterError: `config.env_name` is in `TUNED`, and the environment is not the one of
+            that id.
+    """
+    spec = raw_env(env).spec
+    if config.env_name in TUNED and (spec is None or spec.id != config.env_name):
+        name = type(raw_env(env)).__name__
+        allowed = (
+            f"a name for the environment of `make_env`, such as {name!r}: this one chooses the "
+            "reward scale, observation scale and others that are tuned to it"
+        )
+        raise invalid("env_name", config.env_name, allowed)
 
 
 def warm_up(config: SACConfig, components: TrainingComponents) -> None:

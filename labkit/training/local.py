@@ -14,9 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from labkit.config import SACConfig
+from labkit.environments.make import check_max_episode_steps, check_separate
 from labkit.environments.seeding import seeded_env
 from labkit.environments.watchdog import Watchdog, read_kill_note
-from labkit.errors import ParameterError
+from labkit.errors import ParameterError, StorageError
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy
@@ -26,6 +27,7 @@ from labkit.training.components import (
     MakeEnv,
     TrainingComponents,
     build,
+    environment_source,
     evaluation_seed,
     warm_up,
 )
@@ -41,6 +43,8 @@ def train(
     run: Run | None = None,
     components: TrainingComponents | None = None,
     make_env: MakeEnv | None = None,
+    *,
+    max_episode_steps: int | None = None,
 ) -> Run:
     """Trains SAC as configured and leaves the results in the run directory.
 
@@ -57,40 +61,51 @@ def train(
         run: an open run of this configuration; None makes a new numbered directory under `runs/`.
         components: made by hand, with a filled table; None builds them and warms up.
         make_env: returns a Gym environment, as in `labkit.train(config, make_env=MyEnv)`; not
-            together with `components`, which have their environments.
+            together with `components`, which have their environments. `config.env_name` names it;
+            values tuned to the Minitaur are for the Minitaur alone.
+        max_episode_steps: env steps until the time limit, in both environments; None takes the
+            registered one, if any. It is not stored: pass it again to resume. Not together with
+            `components`.
 
     Returns:
         The run; `run.metrics()` is the table of everything measured.
 
     Raises:
         DivergedError: a loss or an action is no longer finite.
-        BrokenEnvironmentError: an observation or a reward is not finite.
+        BrokenEnvironmentError: an observation or a reward is not finite, or of another kind.
         StalledError: Reverb returned no batch within its time limit.
         StorageError: the run directory cannot be written.
-        ParameterError: `run` is of another configuration, `make_env` comes with `components`, or a
-            checkpoint is damaged or of another agent.
+        ParameterError: `run` is of another configuration, `make_env` comes with `components` or
+            cannot be used, or a checkpoint is damaged or of another agent.
     """
-    if components is not None and make_env is not None:
-        raise ParameterError("`make_env` must be None if `components` are given: they have theirs")
+    for name, value in {"make_env": make_env, "max_episode_steps": max_episode_steps}.items():
+        if components is not None and value is not None:
+            raise ParameterError(
+                f"`{name}` must be None if `components` are given: they have theirs"
+            )
+    check_max_episode_steps(max_episode_steps)
+    environment_source(config, make_env)
+    if components is not None:
+        check_separate(components.collect_env, components.eval_env)
     run = run or open_run("", config)
     check_same(run.path, run.config, config)
-    made_here = components is None
-    if components is None:
-        components = build(config, make_env, run.path / "checkpoints" / "reverb")
-        if checkpoint.latest(run.path / "checkpoints") is None:
-            warm_up(config, components)
     if reason := read_kill_note(run.path):
         print(f"the last start of this run: {reason}")
-    try:
+    watchdog = Watchdog(config.environment_timeout, run.path)
+    folder = run.path / "checkpoints"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(watchdog))
+        stack.enter_context(name_last_checkpoint(folder))
+        if components is None:
+            components = build(config, make_env, folder / "reverb", max_episode_steps, watchdog)
+            stack.callback(components.close)
+            if checkpoint.latest(folder) is None:
+                warm_up(config, components)
         training = LocalTraining(config, run, components)
-        watchdog = Watchdog(config.environment_timeout, run.path)
         for env in (components.collect_env, components.eval_env):
-            seeded_env(env).watchdog = watchdog
-        with contextlib.closing(watchdog), _short_switches(), stop_request() as stop:
+            seeded_env(env).replace_watchdog(watchdog)
+        with _short_switches(), stop_request() as stop:
             training.execute(stop)
-    finally:
-        if made_here:
-            components.close()
     return run
 
 
@@ -131,23 +146,32 @@ class LocalTraining:
         """Runs every iteration, the interim evaluations and the final one.
 
         Raises:
-            RunError: one of `errors`; the message names the last good checkpoint.
+            RunError: one of `errors`.
         """
-        with name_last_checkpoint(self.learner.folder), self.live_plot:
-            with contextlib.suppress(_StoppedError):
-                self._iterate_all(stop)
-            self.components.env_steps = self.env_step
-            if self.learner.saved_step != self.step or stop:
-                self.save_checkpoint()
-            with contextlib.suppress(_StoppedError):
-                if self.learner.final_evaluation_pending() and not stop:
-                    self.evaluate(stop, final=True)
-                    self.save_checkpoint()  # with this score: the run may be resumed from here
-            self.learner.close()
+        try:
+            with self.live_plot:
+                self._run_phases(stop)
+        except BaseException:
+            with contextlib.suppress(StorageError):  # what went wrong before counts
+                self.learner.logger.close()
+            raise
         print(checkpoint.summary(self.learner.folder))
         if stop:
             total = self.config.num_iterations
             print(f"stopped at gradient step {self.step} of {total}; run this again to resume")
+
+    def _run_phases(self, stop: StopRequest) -> None:
+        """All iterations, the checkpoint after them, the final evaluation."""
+        with contextlib.suppress(_StoppedError):
+            self._iterate_all(stop)
+        self.components.env_steps = self.env_step
+        if self.learner.saved_step != self.step or stop:
+            self.save_checkpoint()
+        with contextlib.suppress(_StoppedError):
+            if self.learner.final_evaluation_pending() and not stop:
+                self.evaluate(stop, final=True)
+                self.save_checkpoint()  # with this score: the run may be resumed from here
+        self.learner.close()
 
     def _iterate_all(self, stop: StopRequest) -> None:
         total = self.config.num_iterations
@@ -194,15 +218,19 @@ class LocalTraining:
         episodes = config.num_eval_episodes if final else config.interim_eval_episodes
         self.deterministic_policy.set_weights(learner.flat_weights())
 
-        def after_episode(done: int) -> None:
-            ticker.advance()
+        def check_stop() -> None:
             if stop:
                 raise _StoppedError
 
         with progress("evaluation", episodes, "episodes", cell=self.live_plot.aside) as ticker:
             seed = evaluation_seed(config, final)
             result = evaluate(
-                self.components.eval_env, self.deterministic_policy, episodes, seed, after_episode
+                self.components.eval_env,
+                self.deterministic_policy,
+                episodes,
+                seed,
+                after_episode=lambda done: ticker.advance(),
+                after_step=check_stop,
             )
         learner.log_evaluation(self.step, self.env_step, result, final)
 

@@ -1,9 +1,12 @@
 """The run logger: metrics, TensorBoard events and the saved policy of a training."""
 
+import contextlib
 import math
 import shutil
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import tensorflow as tf
 from tf_agents.policies import greedy_policy, policy_saver
@@ -30,7 +33,8 @@ class RunLogger:
         self._saver = policy_saver.PolicySaver(greedy_policy.GreedyPolicy(agent.policy))
         # Events are rewritten from the metrics, so that a resumed run duplicates none.
         shutil.rmtree(run.path / "events", ignore_errors=True)
-        self._events = tf.summary.create_file_writer(str(run.path / "events"))
+        with storage(run.path / "events"):
+            self._events = tf.summary.create_file_writer(str(run.path / "events"))
         for row in run.metrics().itertuples():
             self._write_events(row.gradient_step, {name: getattr(row, name) for name in SCALARS})
 
@@ -56,10 +60,25 @@ class RunLogger:
         self._write_events(step, {"eval_return": evaluation.mean_return})
 
     def _write_events(self, step: int, values: dict[str, float]) -> None:
-        with storage(self._run.path / "events"), self._events.as_default():
+        with storage(self._run.path / "events"), self._default_writer():
             for name, value in values.items():
                 if not math.isnan(value):
                     tf.summary.scalar(name, value, step=int(step))
+
+    @contextlib.contextmanager
+    def _default_writer(self) -> Iterator[None]:
+        """TensorFlow's `as_default`, which stays set if the events cannot be written."""
+        default = self._events.as_default()
+        default.__enter__()
+        try:
+            yield
+            self._events.flush()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._events.close()  # `as_default` no longer flushes it then, and is undone
+            raise
+        finally:
+            default.__exit__(None, None, None)
 
     def save_policy(self) -> None:
         """Replaces `policy/` by the newest deterministic policy."""
@@ -67,6 +86,7 @@ class RunLogger:
         with storage(final), quiet():
             shutil.rmtree(partial, ignore_errors=True)
             self._saver.save(str(partial))
+            _remove_autograph_files()
             shutil.rmtree(final, ignore_errors=True)
             partial.rename(final)
 
@@ -74,3 +94,10 @@ class RunLogger:
         """Writes the remaining events to disk."""
         with storage(self._run.path / "events"):
             self._events.close()
+
+
+def _remove_autograph_files() -> None:
+    """Deletes what AutoGraph wrote to the temporary folder: it does so at exit, unless killed."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("__autograph_generated_file") and module.__file__:
+            Path(module.__file__).unlink(missing_ok=True)

@@ -2,6 +2,10 @@
 
 import json
 import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -20,6 +24,7 @@ from labkit.distributed import (
     supervisor,
 )
 from labkit.distributed.evaluation_queue import EvaluationRequest, EvaluationRequester
+from labkit.environments.watchdog import read_kill_note
 from labkit.errors import StalledError
 from labkit.replay import reverb_replay
 from labkit.sac.evaluation import Evaluation
@@ -33,6 +38,8 @@ from labkit.training import run_directory
         ({"num_collectors": "two"}, r"`num_collectors` must be .*, got 'two'"),
         ({"address": "localhost:1"}, r"`address` must be .*host:port.*, got 'localhost:1'"),
         ({"address": "nowhere"}, r"`address` must be .*, got 'nowhere'"),
+        ({"address": 5}, r"`address` must be None, 'auto', or host:port of .*, got 5"),
+        ({"max_episode_steps": 0}, r"`max_episode_steps` must be .* or None\), got 0"),
     ],
 )
 def test_what_it_rejects(small_config, tmp_path, arguments, message):
@@ -40,6 +47,63 @@ def test_what_it_rejects(small_config, tmp_path, arguments, message):
     run = run_directory.open_run(tmp_path, settings)
     with pytest.raises(config.ParameterError, match=message):
         labkit.train_on_ray(settings, run=run, make_env=Line, **arguments)
+
+
+HANGS = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+import labkit
+from labkit.distributed.context import RunContext
+from ray_processes import Line
+
+class Hanging(Line):
+    def __init__(self):
+        time.sleep(30)
+
+config = labkit.SACConfig(env_name="Line", environment_timeout=1)
+run = labkit.open_run(sys.argv[1], config)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "labkit.train_on_ray(config, run=run, make_env=Hanging)",  # the driver
+        "RunContext(config, Hanging, run.path, '', '').environment(0)",  # an actor
+    ],
+)
+def test_a_constructor_that_hangs_is_killed_in_every_process(tmp_path, call):
+    command = [sys.executable, "-c", HANGS + call, str(tmp_path), str(Path(__file__).parent)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+    assert "or its constructor within 1 s" in read_kill_note(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [(b"", "there is no answer within 1 s"), (b"HTTP/1.1 400\r\n", "something else answers")],
+)
+def test_an_address_where_no_ray_answers_is_named_soon(monkeypatch, answer, reason):
+    """Ray itself would wait for 200 s without a word."""
+    monkeypatch.setattr(ray_cluster, "CONNECT_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def serve():
+            connected, _ = server.accept()
+            connected.recv(100)
+            connected.sendall(answer)
+            threads.append(connected)  # open until the end of the test
+
+        threads = [threading.Thread(target=serve, daemon=True)]
+        threads[0].start()
+        with pytest.raises(
+            config.ParameterError, match=rf"^`address` must be .*\({reason}.*\), got"
+        ):
+            ray_cluster.check_address(address)
+        threads[0].join()
+        threads[-1].close()
 
 
 def test_only_reverb_can_be_written_to_from_other_processes(small_config):
@@ -276,9 +340,6 @@ def test_a_ray_that_does_not_answer_is_said_and_ended(monkeypatch):
 
 
 def test_ray_without_a_token_is_turned_away(tmp_path):
-    import subprocess
-    import sys
-
     import ray
 
     script = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR'); print('in')"
@@ -286,6 +347,12 @@ def test_ray_without_a_token_is_turned_away(tmp_path):
     outside |= {"HOME": str(tmp_path), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     with ray_cluster.connection(None, cpus=1):
         address = ray.get_runtime_context().gcs_address
+        ray_cluster.check_address(address)  # this one answers
+        assert ray_cluster.head_answers()
+        # The folder of its sockets and logs is this user's alone.
+        session = Path(ray._private.worker.global_worker.node.get_session_dir_path())
+        (folder,) = [f for f in session.parents if f.name.startswith("labkit-ray-")]
+        assert folder.stat().st_mode & 0o777 == 0o700
         tokens = (
             {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.environ["RAY_AUTH_TOKEN"]},
             {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64},

@@ -150,6 +150,30 @@ def test_the_run_that_survived_is_whole(survived):
     assert state["step"] >= logged.gradient_step.max()
 
 
+def test_a_killed_head_of_ray_ends_the_run_in_one_line(tmp_path, monkeypatch, small_config):
+    """Ray itself would end this process after 60 s."""
+    from labkit.distributed import supervisor
+
+    monkeypatch.setenv("PYTHONPATH", HERE)
+    monkeypatch.setattr(supervisor, "HEAD_SECONDS", 3)
+    config = small_config(**ENDLESS)
+    run = run_directory.open_run(tmp_path / "run", config)
+
+    def kill():
+        wait_until(lambda: last_saved(run.path) > 0, 150, "a checkpoint")
+        for pid, title in descendants(os.getpid()).items():
+            if "gcs_server" in title.split()[0]:
+                os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    expected = r"^Ray's head \(its process gcs_server\) has not answered for 3 s; .*; last good "
+    with pytest.raises(labkit.RunError, match=f"{expected}checkpoint: /.*00$") as caught:
+        labkit.train_on_ray(config, run=run, make_env=Line)
+    assert "\n" not in str(caught.value)
+    assert not [pid for pid, title in descendants(os.getpid()).items() if "ray" in title]
+
+
 SLOW_AGENTS = """
 import sys, time
 if "agent" in " ".join(sys.orig_argv):

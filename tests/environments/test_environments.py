@@ -31,7 +31,7 @@ def test_minitaur_time_limit_truncates():
 
 
 def test_minitaur_registered_limit():
-    assert make_environment("MinitaurBulletEnv-v0").duration == 1_000
+    assert make_environment("MinitaurBulletEnv-v0").max_episode_steps == 1_000
 
 
 def test_minitaur_fall_terminates():
@@ -57,7 +57,7 @@ def test_lunar_lander_truncation_and_termination():
     env = make_environment("LunarLanderContinuous-v2", seed=0, max_episode_steps=20)
     assert play(env, lambda s: np.zeros(2, np.float32)).discount == 1.0
     env = make_environment("LunarLanderContinuous-v2", seed=0)
-    assert env.duration == 1_000
+    assert env.max_episode_steps == 1_000
     assert play(env, lambda s: np.zeros(2, np.float32)).discount == 0.0
 
 

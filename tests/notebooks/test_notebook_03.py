@@ -96,6 +96,12 @@ def test_another_environment_runs_where_reverb_cannot_be_imported(tmp_path):
     assert (config.reward_scale_factor, config.observation_scale) == (1.0, ())
 
 
+@pytest.mark.slow
+def test_a_warm_up_that_ends_within_a_step_of_an_episode_s_end(tmp_path):
+    done = papermill_cli(tmp_path, **{**OTHER, "initial_collect_steps": "1000"})
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def test_stopped_before_its_first_evaluation_it_says_so_and_goes_on_to_its_end(
     tmp_path, monkeypatch
 ):

@@ -1,7 +1,9 @@
 """The local executor on real parts, small."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -170,6 +172,65 @@ def test_the_end_of_time_is_collected_as_the_configuration_says(
         steps = [env.reset(), *(env.step(np.zeros(8, np.float32)) for _ in range(3))]
         assert [float(step.discount) for step in steps[1:]] == [1.0, 1.0, expected]
         assert [bool(step.is_last()) for step in steps] == [False, False, False, True]
+
+
+def test_one_interrupt_stops_an_evaluation_between_two_env_steps(small_config, tmp_path, capsys):
+    class Endless(Target):
+        """Never ends; the 350th step of both environments, in the first evaluation, is Ctrl-C."""
+
+        taken = 0
+
+        def step(self, action):
+            Endless.taken += 1
+            if Endless.taken == 350:
+                os.kill(os.getpid(), signal.SIGINT)
+            return np.zeros(1, np.float32), 0.0, False, {}
+
+    config = small_config(env_name="Endless")
+    run = labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Endless)
+    assert Endless.taken == 350
+    assert "stopped at gradient step 0 of 20" in capsys.readouterr().out
+    assert run.metrics().eval_return.isna().all(), "an unfinished evaluation does not count"
+
+
+def test_training_again_after_the_end_adds_no_evaluation(small_config, tmp_path):
+    """As the cell of a notebook that is run again: with the same run and components."""
+    config = small_config(env_name="Target")
+    run = run_directory.open_run(tmp_path, config)
+    made = components.build(config, make_env=Target)
+    components.warm_up(config, made)
+    tables = [labkit.train(config, run, made).metrics() for _ in range(3)]
+    made.close()
+    for again in tables[1:]:
+        pd.testing.assert_frame_equal(again, tables[0])
+    assert (tables[0].eval_return.notna() & (tables[0].gradient_step == 20)).sum() == 1
+
+
+KILLED = """
+import os, sys
+sys.path[:0] = sys.argv[2:]
+import labkit, conftest, test_local
+for replay in ("reverb", "tf_uniform"):
+    config = labkit.SACConfig(**conftest.SMALL, env_name="Target", replay=replay)
+    run = labkit.open_run(f"{sys.argv[1]}/{replay}", config)
+    labkit.train(config, run, make_env=test_local.Target)
+os._exit(9)
+"""
+
+
+def test_a_killed_training_leaves_no_files_of_autograph(tmp_path):
+    """AutoGraph deletes the sources that it writes only when Python exits by itself."""
+    (tmp_path / "tmp").mkdir()
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "runs"), *folders],
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 9, done.stderr[-3000:]
+    assert list((tmp_path / "tmp").glob("__autograph*")) == []
 
 
 class Broken(Target):

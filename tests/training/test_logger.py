@@ -12,12 +12,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+import tensorflow as tf
 from conftest import SMALL
 from jupyter_client.manager import start_new_kernel
 from test_signals import execute
 
 from labkit.config import SACConfig
 from labkit.environments.make import make_environment
+from labkit.errors import StorageError
 from labkit.replay.ports import free_port
 from labkit.sac import agent
 from labkit.sac.evaluation import Evaluation
@@ -41,6 +43,31 @@ def logged(tmp_path_factory):
     written.log_evaluation(5, 7, Evaluation((4.0,), (10.0,), (0.1,)))
     written.close()
     return path.parent.parent
+
+
+def test_events_that_cannot_be_written_do_not_stay_the_default(tmp_path, monkeypatch):
+    """Else the next training in the same kernel would write into this run's events."""
+    config = SACConfig(**SMALL)
+    (tmp_path / "run").mkdir()
+    run = run_directory.Run.create(tmp_path / "run", config)
+    env = make_environment(config.env_name, seed=0)
+    made = agent.create_agent(config, env, make_strategy("cpu", config.batch_size))
+    written = logger.RunLogger(run, made)
+    other = tf.summary.create_file_writer(str(tmp_path / "the user's"))
+    events = written._events
+
+    def flush():
+        if not events._closed:  # TensorFlow skips a closed writer
+            raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(events, "flush", flush)
+    with other.as_default():
+        with pytest.raises(StorageError, match=r"events cannot be written \(No space"):
+            written.log(5, 7, [1.0, 2.0, 3.0], 0.5, 0.25)
+        assert tf.summary.should_record_summaries()
+        tf.summary.scalar("mine", 1.0, step=1)
+    assert not tf.summary.should_record_summaries(), "a default writer is left"
+    written.close()  # twice is harmless
 
 
 def scalars(address, seconds=60):

@@ -1,0 +1,157 @@
+"""What labkit makes of a Gym environment's answers: checked, copied, in float32; its time limit."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gym
+import numpy as np
+
+from labkit.errors import BrokenEnvironmentError
+from labkit.parameters import echo
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+GYM_API = "as in Gym 0.23, not Gymnasium"
+
+
+class CheckedEnv(gym.Wrapper):
+    """A Gym 0.23 environment whose answers can be stored as they are.
+
+    - Observations are copies: an environment may return the buffer that its next step changes. It
+      gets a copy of the action for the same reason.
+    - Vectors of float64 or float16 become float32 `[obs]`, and float32 actions `[act]` become what
+      the environment takes, within its bounds.
+    - The time limit is counted here. A truncation is marked as Gym's own `TimeLimit` marks it, with
+      `info["TimeLimit.truncated"]`; a `TimeLimit` below other wrappers, and any environment that
+      sets this itself, are left as they are.
+
+    `max_episode_steps` replaces a registered time limit; None takes the registered one, if any.
+    """
+
+    def __init__(self, env: gym.Env, max_episode_steps: int | None = None):
+        registered = None
+        while isinstance(env, gym.wrappers.TimeLimit | gym.wrappers.OrderEnforcing):
+            if isinstance(env, gym.wrappers.TimeLimit):
+                registered = env._max_episode_steps
+            env = env.env
+        super().__init__(env)
+        inner = _time_limits(env)  # below a wrapper that has to see the end of the episode
+        for limit in inner if max_episode_steps else ():
+            limit._max_episode_steps = max_episode_steps
+        self.max_episode_steps = max_episode_steps or registered
+        if self.max_episode_steps is None and inner:
+            self.max_episode_steps = min(limit._max_episode_steps for limit in inner)
+        self._steps = self._episode_steps = 0
+        self._to_own_action, self.action_space = _float32_action(env.action_space)
+        self._observation_dtype, self.observation_space = _float32_observation(
+            env.observation_space
+        )
+
+    def reset(self, **kwargs: Any) -> Any:
+        """The first observation of an episode.
+
+        Raises:
+            BrokenEnvironmentError: it is not an observation, or not finite.
+        """
+        self._episode_steps = 0
+        observation = self.env.reset(**kwargs)
+        if isinstance(observation, tuple) and isinstance(self.observation_space, gym.spaces.Box):
+            what = f"reset must return the observation alone, {GYM_API}"
+            raise BrokenEnvironmentError(f"the environment's {what}, got {echo(observation)}")
+        return self._observation(observation, self._after_reset)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
+        """Observation, reward, whether the episode is over, and `info`.
+
+        Raises:
+            BrokenEnvironmentError: the answer does not consist of these, or is not finite.
+        """
+        self._steps += 1
+        self._episode_steps += 1
+        answer = self.env.step(self._to_own_action(action))
+        if not isinstance(answer, tuple) or len(answer) != 4:
+            what = f"step must return (observation, reward, done, info), {GYM_API}"
+            raise BrokenEnvironmentError(f"the environment's {what}, got {echo(answer)}")
+        observation, reward, done, info = answer
+        observation = self._observation(observation, self._place)
+        done, info = bool(done), info if isinstance(info, dict) else {}
+        if self._episode_steps == self.max_episode_steps and not done:
+            done, info = True, {**info, "TimeLimit.truncated": True}
+        return observation, self._reward(reward), done, info
+
+    def _observation(self, observation: Any, place: Callable[[], str]) -> Any:
+        """A checked copy, in float32 if it is one vector of real numbers."""
+        dtype = self._observation_dtype
+        if dtype is None:  # a dictionary, a tuple or text: not for SAC, but for other lessons
+            return observation
+        try:
+            with np.errstate(over="ignore"):
+                copy = np.array(observation, dtype)
+        except (TypeError, ValueError):
+            what = f"observation is not an array of numbers {place()}: {echo(observation)}"
+            raise BrokenEnvironmentError(f"the environment's {what}") from None
+        if copy.shape != (expected := self.observation_space.shape):
+            what = f"observation has shape {copy.shape}, not {expected}, {place()}"
+            raise BrokenEnvironmentError(f"the environment's {what}")
+        if not np.isfinite(copy).all():
+            index = np.flatnonzero(~np.isfinite(copy))[0]
+            what = f"observation[{index}] is {copy.ravel()[index]} {place()}"
+            raise BrokenEnvironmentError(f"the environment's {what}")
+        return copy
+
+    def _reward(self, reward: Any) -> float:
+        array = np.asarray(reward)
+        if array.shape != () or array.dtype.kind not in "biuf":
+            what = f"reward must be one number, got {echo(reward)} {self._place()}"
+            raise BrokenEnvironmentError(f"the environment's {what}")
+        number = float(array)
+        if not abs(number) <= FLOAT32_MAX:
+            what = f"reward is {number:g} {self._place()}"
+            raise BrokenEnvironmentError(f"the environment's {what}")
+        return number
+
+    def _place(self) -> str:
+        """Where a step was: counted since this environment was made, and in its episode."""
+        return f"at its env step {self._steps}, step {self._episode_steps} of the episode"
+
+    def _after_reset(self) -> str:
+        return f"after its reset at env step {self._steps}"
+
+
+def _time_limits(env: gym.Env) -> list[gym.wrappers.TimeLimit]:
+    """Every `TimeLimit` in a chain of wrappers."""
+    found = []
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
+            found.append(env)
+        env = env.env
+    return found
+
+
+def _is_float(space: gym.Space) -> bool:
+    return isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating)
+
+
+def _in_float32(space: gym.spaces.Box) -> gym.spaces.Box:
+    if space.dtype == np.float32:
+        return space
+    with np.errstate(over="ignore"):  # a bound that float32 cannot hold is no bound
+        low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+    return gym.spaces.Box(low, high, dtype=np.float32)
+
+
+def _float32_observation(space: gym.Space) -> tuple[Any, gym.Space]:
+    """The dtype in which observations are copied, None for none; and the space that results."""
+    if _is_float(space):
+        return np.float32, _in_float32(space)
+    return (space.dtype if isinstance(space, gym.spaces.Box) else None), space
+
+
+def _float32_action(space: gym.Space) -> tuple[Callable[[Any], Any], gym.Space]:
+    """A function that makes the environment's copy of an action; and the space for the policy."""
+    if not _is_float(space):
+        return lambda action: action, space
+    dtype, low, high = space.dtype, space.low, space.high
+    if dtype == np.float32:
+        return lambda action: np.array(action, np.float32), space
+    # Rounded to float32, an action may be beyond a bound.
+    return lambda action: np.clip(np.array(action, dtype), low, high), _in_float32(space)

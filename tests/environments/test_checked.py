@@ -1,0 +1,247 @@
+"""What labkit stores of environments that reuse buffers, wrap time limits or answer wrongly."""
+
+import gym
+import numpy as np
+import pytest
+from tf_agents.drivers.py_driver import PyDriver
+from tf_agents.policies.random_py_policy import RandomPyPolicy
+
+from labkit.environments.make import check_separate, check_specs, make_environment
+from labkit.errors import BrokenEnvironmentError, ParameterError
+from labkit.replay.n_step import TransitionObserver
+from labkit.replay.transitions import layout_of
+from labkit.sac import evaluation
+from labkit.sac.collector import Collector
+from labkit.sac.evaluation import evaluate
+from labkit.sac.policies import random_policy
+
+BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
+class OwnBuffer(gym.Env):
+    """Returns the same array each time, and changes the action that it gets."""
+
+    observation_space = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
+    action_space = BOX
+
+    def __init__(self):
+        self.state = np.zeros(2, np.float32)
+
+    def reset(self):
+        self.state[:] = 0
+        return self.state
+
+    def step(self, action):
+        self.state += 1
+        action *= 0
+        return self.state, 1.0, self.state[0] == 10, {}
+
+
+def collected(env, steps=20):
+    """The transitions of the collector."""
+    rows = []
+    Collector(env, random_policy(env.action_spec(), 0), rows.append).run(steps)
+    return rows
+
+
+def driven(env, steps=20):
+    """The transitions of TF-Agents' driver, as notebook 03 collects them."""
+    rows = []
+    policy = RandomPyPolicy(env.time_step_spec(), env.action_spec(), seed=0)
+    PyDriver(env, policy, [TransitionObserver(rows.append)], max_steps=steps).run(env.reset())
+    return rows
+
+
+@pytest.mark.parametrize("path", [collected, driven])
+def test_an_environment_that_returns_its_own_buffer_is_stored_step_by_step(path):
+    rows = path(make_environment(OwnBuffer))
+    assert len(rows) >= 18
+    for row in rows:
+        np.testing.assert_array_equal(row.next_observation - row.observation, [1, 1])
+        assert np.abs(row.action).min() > 0, "not the action that the environment changed"
+
+
+class Endless(gym.Env):
+    """Never ends by itself, in observations and actions of a given dtype."""
+
+    action_space = BOX
+    observation_space = BOX
+
+    def reset(self):
+        return np.zeros(2, self.observation_space.dtype)
+
+    def step(self, action):
+        assert self.action_space.contains(action), (action, action.dtype)
+        return np.zeros(2, self.observation_space.dtype), 0.0, False, {}
+
+
+gym.register("LabkitEndless-v0", entry_point=Endless, max_episode_steps=5)
+WRAPPERS = [
+    lambda env: gym.wrappers.RescaleAction(env, -1, 1),
+    gym.wrappers.ClipAction,
+    gym.wrappers.RecordEpisodeStatistics,
+    lambda env: gym.wrappers.ClipAction(gym.wrappers.RecordEpisodeStatistics(env)),
+    lambda env: env,
+]
+
+
+def last_steps(env, steps=5):
+    env.reset()
+    return [env.step(np.zeros(2, np.float32)) for _ in range(steps)]
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS)
+@pytest.mark.parametrize(("bootstrap", "discount"), [(True, 1.0), (False, 0.0)])
+def test_a_time_limit_below_other_wrappers_truncates(wrap, bootstrap, discount):
+    env = make_environment(
+        lambda: wrap(gym.make("LabkitEndless-v0")), bootstrap_time_limits=bootstrap
+    )
+    assert env.max_episode_steps == 5
+    for _ in range(2):  # the second episode as the first
+        *before, last = last_steps(env)
+        assert not any(step.is_last() for step in before)
+        assert (bool(last.is_last()), float(last.discount)) == (True, discount)
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS)
+@pytest.mark.parametrize("limit", [3, 8])
+def test_max_episode_steps_replaces_a_time_limit_wherever_it_is(wrap, limit):
+    env = make_environment(lambda: wrap(gym.make("LabkitEndless-v0")), max_episode_steps=limit)
+    assert [bool(step.is_last()) for step in last_steps(env, limit)] == [False] * (limit - 1) + [
+        True
+    ]
+    assert float(env.current_time_step().discount) == 1.0
+
+
+@pytest.mark.parametrize(("truncated", "discount"), [(True, 1.0), (False, 0.0)])
+def test_an_environment_that_marks_its_own_truncations_is_believed(truncated, discount):
+    class Marked(Endless):
+        def step(self, action):
+            return np.zeros(2, np.float32), 0.0, True, {"TimeLimit.truncated": truncated}
+
+    (step,) = last_steps(make_environment(Marked), 1)
+    assert (bool(step.is_last()), float(step.discount)) == (True, discount)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_other_floats_are_converted_both_ways(dtype):
+    class Other(Endless):
+        action_space = gym.spaces.Box(-0.1, 0.1, (2,), dtype)
+        observation_space = gym.spaces.Box(-1, 1, (2,), dtype)
+
+    env = make_environment(Other)
+    check_specs(env)
+    assert layout_of(env).width == 8
+    for spec in (env.observation_spec(), env.action_spec()):
+        assert spec.dtype == np.float32
+    env.reset()
+    step = env.step(np.array([-0.1, 0.1], np.float32))  # beyond float64's bound of 0.1
+    assert step.observation.dtype == np.float32
+
+
+def answers(step=None, reset=None):
+    """An environment whose third step, or whose reset, answers so."""
+
+    class Answers(Endless):
+        count = 0
+
+        def reset(self):
+            return np.zeros(2, np.float32) if reset is None else reset
+
+        def step(self, action):
+            self.count += 1
+            good = np.zeros(2, np.float32), 0.0, False, {}
+            return step(*good) if step and self.count == 3 else good
+
+    return Answers
+
+
+ZEROS = np.zeros(2, np.float32)
+AT = "at its env step 3, step 3 of the episode"
+BROKEN = [
+    (answers(lambda o, r, d, i: (o, np.nan, d, i)), f"reward is nan {AT}"),
+    (answers(lambda o, r, d, i: (o, 1e39, d, i)), rf"reward is 1e\+39 {AT}"),
+    (answers(lambda o, r, d, i: (o, None, d, i)), f"reward must be one number, got None {AT}"),
+    (
+        answers(lambda o, r, d, i: (o, np.ones(1), d, i)),
+        rf"reward must be one number, got array\(\[1\.\]\) {AT}",
+    ),
+    (
+        answers(lambda o, r, d, i: (o, r, d, False, i)),
+        r"step must return \(observation, reward, done, info\), as in Gym 0.23, not Gymnasium, got",
+    ),
+    (answers(lambda o, r, d, i: None), r"step must return \(observation, .*, got None"),
+    (answers(lambda o, r, d, i: ([0, np.inf], r, d, i)), rf"observation\[1\] is inf {AT}"),
+    (answers(lambda o, r, d, i: ("no", r, d, i)), f"observation is not an array of numbers {AT}"),
+    (answers(lambda o, r, d, i: (None, r, d, i)), r"observation has shape \(\), not \(2,\), at"),
+    (
+        answers(reset=np.array([np.nan, 0], np.float32)),
+        r"observation\[0\] is nan after its reset at env step 0",
+    ),
+    (
+        answers(reset=(ZEROS, {})),
+        "reset must return the observation alone, as in Gym 0.23, not Gymnasium, got",
+    ),
+    (answers(reset=np.zeros(3)), r"observation has shape \(3,\), not \(2,\), after its reset"),
+]
+
+
+@pytest.mark.parametrize(("make", "expected"), BROKEN)
+@pytest.mark.parametrize("path", [collected, driven])
+def test_a_wrong_answer_is_named_before_it_is_stored(make, expected, path):
+    with pytest.raises(BrokenEnvironmentError, match=f"^the environment's {expected}") as caught:
+        path(make_environment(make))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (Endless(), "`make_env` must be a class or a function that returns a new Gym .*, got <"),
+        (None, "`make_env` must be a class or a function that returns a new Gym .*, got None"),
+        (lambda: None, "`make_env` must be a function that returns a gym.Env .*, got None"),
+        (lambda: Endless, "`make_env` must be a function that returns a gym.Env .*, got <class"),
+    ],
+)
+def test_what_is_not_a_factory_is_refused(given, expected):
+    with pytest.raises(ParameterError, match=f"^{expected}"):
+        make_environment(given)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, "many"])
+def test_a_time_limit_that_makes_no_sense_is_refused(steps):
+    with pytest.raises(ParameterError, match=r"^`max_episode_steps` must be .*; or None\), got"):
+        make_environment(Endless, max_episode_steps=steps)
+
+
+def test_the_same_instance_twice_is_refused():
+    one = Endless()
+    wrapped = [make_environment(lambda: gym.wrappers.ClipAction(one)) for _ in range(2)]
+    with pytest.raises(ParameterError, match=r"^`make_env` must be .*, got the same environment"):
+        check_separate(*wrapped)
+    check_separate(make_environment(Endless), make_environment(Endless))
+
+
+def test_an_evaluation_of_an_environment_that_never_ends_is_cut(monkeypatch, capsys):
+    monkeypatch.setattr(evaluation, "EPISODE_LIMIT", 7)
+    policy = lambda observation: np.zeros(2, np.float32)  # noqa: E731
+    found = evaluate(make_environment(Endless), policy, 1, seed=0)
+    assert found.lengths == (7,)
+    line = "an evaluation episode was cut after 7 env steps: this environment has no time limit; "
+    assert capsys.readouterr().out == f"{line}`max_episode_steps` sets one\n"
+    longer = make_environment(Endless, max_episode_steps=9)
+    assert evaluate(longer, policy, 1, seed=0).lengths == (9,)
+    assert capsys.readouterr().out == ""
+
+
+def test_an_evaluation_can_be_stopped_between_two_steps():
+    taken = []
+
+    def after_step():
+        taken.append(1)
+        if len(taken) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(make_environment(Endless), lambda o: ZEROS, 1, seed=0, after_step=after_step)
+    assert len(taken) == 4
