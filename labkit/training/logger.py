@@ -1,5 +1,6 @@
 """The run logger: metrics, TensorBoard events and the saved policy of a training."""
 
+import contextlib
 import math
 import shutil
 import time
@@ -29,8 +30,9 @@ class RunLogger:
         self._started = time.monotonic() - spent
         self._saver = policy_saver.PolicySaver(greedy_policy.GreedyPolicy(agent.policy))
         # Events are rewritten from the metrics, so that a resumed run duplicates none.
-        shutil.rmtree(run.path / "events", ignore_errors=True)
-        self._events = tf.summary.create_file_writer(str(run.path / "events"))
+        with storage(run.path / "events"):
+            shutil.rmtree(run.path / "events", ignore_errors=True)
+            self._events = tf.summary.create_file_writer(str(run.path / "events"))
         for row in run.metrics().itertuples():
             self._write_events(row.gradient_step, {name: getattr(row, name) for name in SCALARS})
 
@@ -57,9 +59,16 @@ class RunLogger:
 
     def _write_events(self, step: int, values: dict[str, float]) -> None:
         with storage(self._run.path / "events"), self._events.as_default():
-            for name, value in values.items():
-                if not math.isnan(value):
-                    tf.summary.scalar(name, value, step=int(step))
+            try:
+                for name, value in values.items():
+                    if not math.isnan(value):
+                        tf.summary.scalar(name, value, step=int(step))
+                self._events.flush()
+            except BaseException:
+                # An open writer that cannot be flushed would stay TensorFlow's default one.
+                with contextlib.suppress(Exception):
+                    self._events.close()
+                raise
 
     def save_policy(self) -> None:
         """Replaces `policy/` by the newest deterministic policy."""
