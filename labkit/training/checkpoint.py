@@ -49,7 +49,7 @@ def save(
         (partial / "state.json").write_text(json.dumps({"format": FORMAT, "step": step, **state}))
         replay.save(partial / "replay")
         sums = {name: _checksum(partial / name) for name in _files(partial)}
-        (partial / CHECKSUMS).write_text(json.dumps(sums, indent=1))
+        (partial / CHECKSUMS).write_text(json.dumps({"files": sums, "crc": _crc_of(sums)}))
         for file in (*partial.rglob("*"), partial):
             flush_to_disk(file)
         deleted = folder / "deleted"
@@ -85,6 +85,10 @@ def _checksum(file: Path) -> list[int]:
     return [size, crc]
 
 
+def _crc_of(sums: dict[str, list[int]]) -> int:
+    return zlib.crc32(json.dumps(sums).encode())
+
+
 def check(checkpoint: Path, only: tuple[str, ...] = ()) -> None:
     """Compares every file of a checkpoint, or `only` these, with its checksums.
 
@@ -95,10 +99,12 @@ def check(checkpoint: Path, only: tuple[str, ...] = ()) -> None:
     if not manifest.exists():
         return
     try:
-        sums = dict(json.loads(manifest.read_text()))
-        expected = {str(name): [int(size), int(crc)] for name, (size, crc) in sums.items()}
-    except (OSError, ValueError, TypeError):
-        raise ParameterError(f"{manifest} is damaged: it is not the JSON labkit writes") from None
+        content = json.loads(manifest.read_text())
+        expected, crc = dict(content["files"]), content["crc"]
+    except (OSError, ValueError, KeyError, TypeError):
+        expected, crc = {}, None
+    if _crc_of(expected) != crc:
+        raise ParameterError(f"{manifest} is damaged: its content differs from what was written")
     for name in only or expected:
         file = checkpoint / name
         try:
