@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from labkit.errors import ParameterError, StorageError
+from labkit.replay import npz
 from labkit.replay.transitions import BatchSource
 from labkit.training.files import flush_to_disk
 
@@ -45,7 +46,7 @@ def save(
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        np.savez(partial / "agent.npz", **{f"{i:04d}": array for i, array in enumerate(arrays)})
+        npz.write(partial / "agent.npz", {f"{i:04d}": array for i, array in enumerate(arrays)})
         (partial / "state.json").write_text(json.dumps({"format": FORMAT, "step": step, **state}))
         replay.save(partial / "replay")
         sums = {name: _checksum(partial / name) for name in _files(partial)}
