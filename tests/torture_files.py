@@ -239,7 +239,10 @@ def full_disk(path: Path, kind: str, generator: random.Random) -> str:
         with mock.patch.object(owner, name, full), refused((ParameterError, RunError), ""):
             train(run, kind, NEXT)
         (disk / ".filler").unlink()
-        train(run, kind, NEXT)
+        saved = checkpoint.latest(run / "checkpoints")
+        resumed, printed = train(run, kind, NEXT)
+        assert resumed == ([int(saved.name)] if saved else []), "the last checkpoint was not used"
+        assert "damaged" not in printed
         check_complete(run, NEXT)
     return f"full during {phase}: one line, then resumed"
 

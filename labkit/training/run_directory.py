@@ -175,11 +175,7 @@ def choose_directory(
         if resume == "never":
             numbered = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
             path = next(p for p in itertools.chain([path], numbered) if not _is_taken(p))
-        if (path / "config.json").exists():
-            check_resumable(path, config)
-        else:
-            check_empty(path)
-        check_links(path)
+        check_usable(path, config)
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path) as probe:
             probe.write(b"written to disk")
@@ -190,6 +186,19 @@ def choose_directory(
         allowed = f"a directory that this process can create and write ({reason})"
         raise invalid("run_dir", str(run_dir), allowed) from None
     return path
+
+
+def check_usable(path: Path, config: SACConfig) -> None:
+    """Rejects what is neither a new or empty directory nor a run that can be resumed.
+
+    Raises:
+        ParameterError: see `check_resumable`, `check_empty` and `check_links`.
+    """
+    if (path / "config.json").exists():
+        check_resumable(path, config)
+    else:
+        check_empty(path)
+    check_links(path)
 
 
 def _is_taken(path: Path) -> bool:
@@ -323,6 +332,7 @@ def open_run(run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "
     path = choose_directory(run_dir, config, resume)
     with storage(path):
         run_lock.hold(path, run_lock.TRAINING)
+        check_usable(path, config)  # again: another process may have used it in between
         if not (path / "config.json").exists():
             return Run.create(path, config)
         checkpoint.set_aside_damaged(path / "checkpoints")

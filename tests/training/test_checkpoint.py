@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torture
+import torture_files
 
 import labkit
 from labkit import runtime
@@ -326,6 +327,13 @@ def test_a_killed_run_loses_nothing(tmp_path, kind, kills):
     seen = torture.torture(tmp_path, kills, steps=600, kind=kind)
     assert seen["kills"] == seen["resumed"] == kills
     assert seen["compared_rows"] > 800
+
+
+def test_damaged_files_and_a_full_disk_lose_nothing():
+    """Each kind of damage once; `make torture ARGS='--rounds 100'` does it at many places."""
+    rounds = len(torture_files.ROUNDS)
+    played = torture_files.torture_files(rounds)
+    assert sum(played.values()) == rounds
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

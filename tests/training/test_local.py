@@ -320,6 +320,30 @@ def test_a_run_of_version_0_1_resumes(kind, tmp_path):
     assert len(added.eval_returns.iloc[-1]) == config.num_eval_episodes
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("metrics_bytes", None, "it lacks 'metrics_bytes'"),
+        ("losses", [1, 2], "cannot reshape"),
+        ("collector", None, "it lacks 'collector'"),
+        ("noise", {"bit_generator": "?"}, "state must be for a PCG64"),
+        ("environment", {}, "it lacks 'python'"),
+    ],
+)
+def test_a_wrong_key_in_a_checkpoint_without_checksums_is_named(key, value, message, tmp_path):
+    """As version 0.1 wrote them; with checksums the change itself is found."""
+    shutil.copytree(OLD_RUNS / "tf_uniform", tmp_path / "run")
+    config = run_directory.read_config(tmp_path / "run")
+    config = labkit.SACConfig.parse({**attrs.asdict(config), "num_iterations": 70})
+    file = tmp_path / "run" / "checkpoints" / "000000060" / "state.json"
+    state = json.loads(file.read_text())
+    state.pop(key)
+    file.write_text(json.dumps(state if value is None else {**state, key: value}))
+    with pytest.raises(labkit.ParameterError, match=rf"state\.json is damaged: {message}") as error:
+        labkit.train(config, labkit.open_run(tmp_path / "run", config))
+    assert "\n" not in str(error.value)
+
+
 def test_a_run_of_another_configuration_is_rejected(small_config, tmp_path):
     run = labkit.open_run(tmp_path, small_config(env_name="Target"))
     with pytest.raises(labkit.ParameterError, match=r"`run_dir` must be .*gamma is 0\.99"):
