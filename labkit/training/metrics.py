@@ -107,6 +107,15 @@ def is_empty(folder: Path) -> bool:
         return False
 
 
+def is_table(folder: Path) -> bool:
+    """Whether a directory has a `metrics.csv` of a run."""
+    try:
+        split(folder / FILE)
+    except ParameterError:
+        return False
+    return True
+
+
 def cut(folder: Path, length: int | None, step: float = math.inf) -> str:
     """Cuts `metrics.csv` to the rows that a checkpoint remembers; it is never extended.
 

@@ -6,8 +6,10 @@
     policy/        the deterministic policy as a SavedModel
     checkpoints/   see `checkpoint`
     videos/        MP4
+    lock, launcher.lock    which processes write: the one that trains, and `labkit run`
 
-A run uses a new directory, or resumes the unfinished run of the same configuration in it.
+A run uses a new or empty directory, or resumes the run of the same configuration in it. Nothing is
+written to a directory with other files and no config.json, or through a symbolic link.
 """
 
 import contextlib
@@ -234,7 +236,7 @@ def check_empty(path: Path) -> None:
         return
     some = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
     allowed = f"a new or empty directory, or a run; it holds {some}, and no config.json"
-    if checkpoint.steps(path / "checkpoints"):
+    if checkpoint.steps(path / "checkpoints") or metrics.is_table(path):
         allowed += " (if it was lost, copy that of a run with the same parameters into it)"
     raise invalid("run_dir", str(path), allowed)
 

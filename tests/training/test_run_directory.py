@@ -76,6 +76,18 @@ def test_a_directory_of_the_user_s_files_is_left_alone(tmp_path, name):
     assert other.path.name == "here-2"
 
 
+def test_a_run_that_lost_only_its_configuration_is_refused_with_what_to_do(tmp_path):
+    run = run_directory.open_run(tmp_path, SACConfig())
+    run.log(env_step=5, gradient_step=2)
+    (tmp_path / "config.json").rename(tmp_path / ".config.json")
+    before = (tmp_path / "metrics.csv").read_bytes()
+    with pytest.raises(ParameterError, match=r"it holds metrics\.csv, and no config\.json \(if it"):
+        run_directory.open_run(tmp_path, SACConfig())
+    assert (tmp_path / "metrics.csv").read_bytes() == before
+    (tmp_path / ".config.json").rename(tmp_path / "config.json")
+    assert run_directory.open_run(tmp_path, SACConfig()).metrics().gradient_step.tolist() == [2]
+
+
 def test_hidden_files_and_what_a_start_left_do_not_block_a_run(tmp_path):
     (tmp_path / ".ipynb_checkpoints").mkdir()
     (tmp_path / "lock").write_text("4711\n")
