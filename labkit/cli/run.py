@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import papermill
-from nbclient.exceptions import DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
@@ -137,7 +136,9 @@ def _execute(
                 return 130, f"stopped {error.evalue}; the same command starts it again"
             reason = f"{error.ename}: {error.evalue}".splitlines()[0]
             return 1, f"{reason}\nthe cell that failed is marked in {output}"
-        except DeadKernelError:
+        except RuntimeError as error:  # nbclient's, also for a kernel that ends as it starts
+            if "Kernel died" not in str(error):
+                raise
             raise RunError(_killed(output.parent)) from None
         except KeyboardInterrupt:
             return 130, f"interrupted; the results so far are in {output.parent}"
