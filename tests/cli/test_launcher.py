@@ -13,7 +13,7 @@ from small_disk import fill, small_disk
 
 from labkit.cli import run as launcher
 from labkit.config import SACConfig
-from labkit.errors import ParameterError
+from labkit.errors import ParameterError, poll
 from labkit.training import run_directory, run_lock
 
 PARAMETERS = """
@@ -53,15 +53,30 @@ def write_notebook(folder: Path, body: str) -> Path:
     return folder / "small.ipynb"
 
 
+STARTED: list[subprocess.Popen] = []
+
+
+@pytest.fixture(autouse=True)
+def ended():
+    """A test that fails leaves no process: a kernel ends with its launcher."""
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        process.kill()
+        process.communicate()
+
+
 def start(notebook: Path, run_dir: str, *prefix: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "labkit.cli.main", "run", str(notebook)]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [*prefix, *command, "-p", "run_dir", run_dir],
         cwd=notebook.parent,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
+    STARTED.append(process)
+    return process
 
 
 def wait_for(file: Path, process: subprocess.Popen) -> str:
@@ -94,7 +109,8 @@ def test_the_same_command_twice_leaves_the_first_alone(tmp_path):
     executed = (run_dir / "small.ipynb").read_bytes()
     second = start(notebook, "here")
     second.send_signal(signal.SIGINT)
-    assert second.wait(60) != 0
+    second.communicate(timeout=60)
+    assert second.returncode != 0
     third = start(notebook, "here")
     _, err = third.communicate(timeout=60)
     assert third.returncode == 2
@@ -144,8 +160,9 @@ def test_a_killed_launcher_takes_its_kernel_with_it(tmp_path):
             time.sleep(0.05)
     finally:
         session.kill()
-        session.communicate()
-    run_lock.check_free(tmp_path / "work" / "here", run_lock.TRAINING)
+    # Its last thread may hold the lock a moment longer.
+    here = tmp_path / "work" / "here"
+    poll(lambda: run_lock.check_free(here, run_lock.TRAINING), ParameterError, seconds=20)
 
 
 def test_a_killed_kernel_is_one_line(tmp_path):
