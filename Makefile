@@ -58,7 +58,7 @@ check: setup ## format, lint, types, import order, tests
 mutants: setup ## change labkit in a hundred small, wrong ways; tests must notice each (half an hour)
 	@$(PY) tests/mutants.py $(ARGS)
 
-torture: setup ## kill a training 20 times and check that nothing is lost (three minutes)
+torture: setup ## kill a training 20 times, check that nothing is lost (ARGS='--rounds 100': damage its files)
 	@$(PY) tests/torture.py $(ARGS)
 
 soak: setup ## memory and open files over 300 000 steps (about ten minutes)

@@ -60,7 +60,8 @@ def storage(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"{path} cannot be written ({error.strerror or error})") from None
+        reason = error.strerror or (str(error).splitlines() or [type(error).__name__])[0]
+        raise StorageError(f"{path} cannot be written ({reason})") from None
     except Exception as error:
         if not type(error).__module__.startswith("tensorflow"):
             raise

@@ -4,16 +4,21 @@
 """
 
 import contextlib
+import ctypes
 import importlib.metadata
 import io
 import logging
 import os
+import signal
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
 
 from labkit.errors import ParameterError
+
+LAUNCHER_VARIABLE = "LABKIT_LAUNCHER"  # the process id of `labkit run`, for the kernel it starts
+PR_SET_PDEATHSIG = 1  # from Linux' sys/prctl.h
 
 
 def prepare() -> None:
@@ -39,6 +44,20 @@ def prepare() -> None:
         warnings.filterwarnings("ignore", module=rf"{module}(\.|$)")
     warnings.filterwarnings("ignore", message=r".*(Box bound precision|pkg_resources).*")
     warnings.filterwarnings("ignore", message="Encoding a StructuredValue")
+    end_with_launcher()
+
+
+def end_with_launcher() -> None:
+    """Has Linux kill this kernel when the `labkit run` that started it ends in any way.
+
+    ipykernel itself only notices it where orphans go to process 1. In a session of systemd they go
+    to another process: such a kernel would train on, unseen, and keep its run directory locked.
+    """
+    launcher = os.environ.get(LAUNCHER_VARIABLE, "")
+    if sys.platform == "linux" and launcher == str(os.getppid()):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if launcher != str(os.getppid()):  # it has just ended
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,14 @@
 The executed notebook is written to the run directory, next to the other files of the run.
 """
 
+import ast
 import contextlib
 import json
 import logging
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +19,23 @@ from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
 from labkit.config import SACConfig
+from labkit.environments import watchdog
 from labkit.environments.make import check_name
-from labkit.errors import ParameterError
-from labkit.parameters import check_int, unknown
-from labkit.training import progress, run_directory, signals
+from labkit.errors import ParameterError, RunError, storage
+from labkit.parameters import check_int, invalid, unknown
+from labkit.runtime import LAUNCHER_VARIABLE
+from labkit.training import checkpoint, progress, run_directory, run_lock, signals
 
 
 def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
     """Checks the parameters, then executes the notebook in its run directory; see `execute`.
 
     Raises:
-        ParameterError: see `check`, and `run_directory.choose_directory`.
+        ParameterError, RunError: see `check`, `run_directory.choose_directory` and `execute`.
     """
     parameters, config = check(notebook, texts)
-    wanted, resume = texts.get("run_dir", ""), texts.get("resume", "auto")
-    run_dir = run_directory.choose_directory(wanted, config, resume)
+    resume = texts.get("resume", _defaults(notebook).get("resume", "auto"))
+    run_dir = run_directory.choose_directory(texts.get("run_dir", ""), config, resume)
     return execute(notebook, run_dir, {**parameters, "run_dir": str(run_dir)})
 
 
@@ -39,7 +43,8 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACCon
     """Checks the command line's texts, parameter → text, before a kernel starts.
 
     Returns:
-        The parameters, typed where they are fields of `SACConfig`, and the configuration.
+        The parameters, typed where they are fields of `SACConfig`, and the configuration: that of
+        the notebook's own defaults with these parameters.
 
     Raises:
         ParameterError: there is no such notebook or parameter, or a value is not allowed.
@@ -47,18 +52,37 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACCon
     if not notebook.is_file():
         raise ParameterError(f"there is no notebook {str(notebook)!r}")
     try:
-        known = list(papermill.inspect_notebook(str(notebook)))
+        known = list(papermill.inspect_notebook(_unformatted(notebook)))
     except ValueError as error:
         raise ParameterError(f"{str(notebook)!r} cannot be read: {error}") from None
     for name in texts:
         if name not in known:
             raise unknown(name, known)
     fields = {name: text for name, text in texts.items() if name in SACConfig.names()}
-    config = SACConfig.parse(fields)
-    check_name(config.env_name)
+    own = {name: v for name, v in _defaults(notebook).items() if name in SACConfig.names()}
+    try:
+        config = SACConfig.parse({**own, **fields})
+    except ParameterError:  # a lesson's own defaults need not make up a configuration
+        config = SACConfig.parse(fields)
+    if "env_name" in texts:  # a notebook may define its own environment
+        check_name(config.env_name)
     if "num_collectors" in texts:
         check_int("num_collectors", texts["num_collectors"], 0, 64, "rollout workers")
     return {**texts, **{name: getattr(config, name) for name in fields}}, config
+
+
+def _defaults(notebook: Path) -> dict[str, Any]:
+    """The defaults in a notebook's parameters cell, where they are literals."""
+    found = {}
+    for name, parameter in papermill.inspect_notebook(_unformatted(notebook)).items():
+        with contextlib.suppress(ValueError, SyntaxError):
+            found[name] = ast.literal_eval(str(parameter["default"]))
+    return found
+
+
+def _unformatted(path: Path) -> str:
+    """A path for papermill, which takes braces for names of parameters."""
+    return str(path).replace("{", "{{").replace("}", "}}")
 
 
 def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
@@ -66,41 +90,101 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
 
     Returns:
         0; 1 if a cell failed; 130 if the notebook was stopped. One line on stderr gives the reason.
+
+    Raises:
+        ParameterError: another process writes to `run_dir`, or the notebook itself is in it.
+        RunError: the kernel was killed, or the disk is full.
     """
     output = run_dir / notebook.name
-    state, stop = run_dir / "progress.json", run_dir / "stop"
-    stop.unlink(missing_ok=True)
-    os.environ[progress.FILE_VARIABLE] = str(state.resolve())
-    os.environ[signals.FILE_VARIABLE] = str(stop.resolve())
-    logging.getLogger("papermill").setLevel(logging.ERROR)
+    if output.exists() and output.samefile(notebook):
+        raise invalid("run_dir", str(run_dir), "another directory than that of the notebook")
+    with storage(run_dir):
+        run_lock.check_free(run_dir, run_lock.TRAINING)
+        run_lock.hold(run_dir, run_lock.LAUNCHER, notebook.name)
+    # The names of these are this process's: a kernel follows nobody else's requests.
+    state, stop = run_dir / "progress.json", run_dir / f".stop-{os.getpid()}"
+    variables = {
+        progress.FILE_VARIABLE: str(state.resolve()),
+        signals.FILE_VARIABLE: str(stop.resolve()),
+        LAUNCHER_VARIABLE: str(os.getpid()),
+    }
     print(f"{notebook.name} runs into {output}", file=sys.stderr)
-    done = threading.Event()
-    bars = threading.Thread(target=_draw_bars, args=(state, done), daemon=True)
-    bars.start()
-    status, message = 0, f"done: {output}"
     try:
-        with signals.stop_request(stop.touch):
-            cells = {"desc": "cells", "unit": "cell", **bar_options()}
-            papermill.execute_notebook(str(notebook), str(output), parameters, progress_bar=cells)
-    except PapermillExecutionError as error:
-        if error.ename == "KeyboardInterrupt" and stop.exists():
-            status, message = 130, f"stopped {error.evalue}; the same command starts it again"
-        else:
-            reason = f"{error.ename}: {error.evalue}"
-            status, message = 1, f"{reason}\nthe cell that failed is marked in {output}"
-    except KeyboardInterrupt:
-        status, message = 130, f"interrupted; the results so far are in {run_dir}"
+        stop.unlink(missing_ok=True)
+        with storage(output), _environment(variables):
+            status, message = _execute(notebook, output, parameters, state, stop)
     finally:
-        done.set()
-        bars.join()
         for file in (state, stop):
             file.unlink(missing_ok=True)
+        run_lock.release(run_dir, run_lock.LAUNCHER)
     print(message, file=sys.stderr)
     return status
 
 
+def _execute(
+    notebook: Path, output: Path, parameters: dict[str, Any], state: Path, stop: Path
+) -> tuple[int, str]:
+    """The exit status of an executed notebook, and the reason."""
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # every ending is named here
+    cells = {"desc": "cells", "unit": "cell", **bar_options()}
+    with _bars(state), signals.stop_request(stop.touch):
+        try:
+            paths = _unformatted(notebook), _unformatted(output)
+            papermill.execute_notebook(*paths, parameters, progress_bar=cells)
+        except PapermillExecutionError as error:
+            if error.ename == "KeyboardInterrupt" and stop.exists():
+                return 130, f"stopped {error.evalue}; the same command starts it again"
+            reason = f"{error.ename}: {error.evalue}".splitlines()[0]
+            return 1, f"{reason}\nthe cell that failed is marked in {output}"
+        except RuntimeError as error:  # nbclient's, also for a kernel that ends as it starts
+            if "Kernel died" not in str(error):
+                raise
+            raise RunError(_killed(output.parent)) from None
+        except KeyboardInterrupt:
+            return 130, f"interrupted; the results so far are in {output.parent}"
+    return 0, f"done: {output}"
+
+
+def _killed(run_dir: Path) -> str:
+    """Why a kernel ended by itself, as far as that is known, and what is safe."""
+    note = run_dir / watchdog.NOTE
+    why = "its memory may have run out"
+    if note.exists():
+        why = note.read_text().strip()
+    good = checkpoint.latest(run_dir / "checkpoints")
+    safe = f"last good checkpoint: {good or 'none yet'}"
+    return f"the process that ran the notebook was killed ({why}); {safe}"
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Sets environment variables, which the kernel inherits; restores them afterwards."""
+    before = {name: os.environ.pop(name, None) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _bars(state: Path) -> Iterator[None]:
+    """Draws a bar below papermill's for each task that the kernel reports in the file `state`."""
+    done = threading.Event()
+    bars = threading.Thread(target=_draw_bars, args=(state, done), daemon=True)
+    bars.start()
+    try:
+        yield
+    finally:
+        done.set()
+        bars.join()
+
+
 def _draw_bars(state: Path, done: threading.Event) -> None:
-    """Draws a bar below papermill's for each task that the kernel reports, until `done`."""
+    """Draws the bars until `done`."""
     bar: tqdm | None = None
     label = None
     while not done.wait(0.5):

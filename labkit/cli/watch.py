@@ -11,10 +11,11 @@ import numpy as np
 import labkit
 from labkit.environments.make import make_environment
 from labkit.environments.physics import step_seconds
-from labkit.errors import ParameterError
+from labkit.errors import ParameterError, storage
 from labkit.plotting import video
 from labkit.sac.policies import Policy
 from labkit.training import run_directory
+from labkit.training.files import write_atomically
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -91,11 +92,16 @@ def film(folder: Path, seed: int, out: Path, max_steps: int = 1000) -> list[vide
 
 
 def join(parts: list[Path], out: Path) -> None:
-    """Concatenates MP4 files of one size and codec without encoding them again."""
-    out.parent.mkdir(parents=True, exist_ok=True)
+    """Concatenates MP4 files of one size and codec without encoding them again.
+
+    Raises:
+        StorageError: `out` cannot be written.
+    """
     listing = parts[0].with_suffix(".txt")
     listing.write_text("".join(f"file {part.name}\n" for part in parts))
     draft = parts[0].with_name("joined.mp4")
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-f", "concat", "-i", str(listing)]
     subprocess.run([*command, "-c", "copy", "-movflags", "+faststart", str(draft)], check=True)
-    out.write_bytes(draft.read_bytes())
+    with storage(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, draft.read_bytes())

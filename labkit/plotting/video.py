@@ -18,6 +18,7 @@ import imageio_ffmpeg
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from labkit.errors import StorageError, storage
 from labkit.parameters import invalid
 from labkit.plotting.rendering import frame
 from labkit.sac.collector import play
@@ -89,7 +90,7 @@ def record_episode(
     Raises:
         ParameterError: a width or height is odd, or a number is not positive.
         VideoTooLarge: no quality in `CRF` keeps the file within `max_bytes`.
-        RuntimeError: ffmpeg did not write all frames.
+        StorageError: ffmpeg did not write all frames, because the disk is full or gone.
     """
     for name, pixels in {"width": width, "height": height}.items():
         if pixels <= 0 or pixels % 2:
@@ -98,12 +99,14 @@ def record_episode(
         if value <= 0:
             raise invalid(name, value, "above 0")
     path, size, fps = Path(path), (width, height), min(fps, 1 / step_seconds)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with storage(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The draft is on the same disk, so that the final rename is atomic.
+        drafts = tempfile.TemporaryDirectory(dir=path.parent, prefix=".recording-")
     if seed is not None:
         env.seed(seed)
     sample, return_ = _FrameSample(), 0.0
-    # The draft is on the same disk, so that the final rename is atomic.
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".recording-") as folder:
+    with drafts as folder:
         draft = Path(folder) / "draft.mp4"
         with _encoder(draft, size, fps, CRF[0]) as write:
             for step, reward, last in _play(env, policy, max_steps):
@@ -114,14 +117,19 @@ def record_episode(
                     text = f"{step * step_seconds:.1f} s" + (f"   {caption()}" if caption else "")
                     picture = frame(env, width, height)
                 if due and not last:  # with the last state the video would be one frame too long
-                    write(_stamp(picture, text))
+                    try:
+                        write(_stamp(picture, text))
+                    except OSError:
+                        why = "ffmpeg ended: is the disk full?"
+                        raise StorageError(f"{path} cannot be written ({why})") from None
                     sample.add(picture, text)
         count = sample.count
-        if imageio_ffmpeg.count_frames_and_secs(str(draft))[0] != count:
-            raise RuntimeError(
+        if _count_frames(draft) != count:
+            raise StorageError(
                 f"ffmpeg did not write all {count} frames of {path}: is the disk full?"
             )
-        os.replace(_shrunk(draft, size, fps, max_bytes), path)
+        with storage(path):
+            os.replace(_shrunk(draft, size, fps, max_bytes), path)
     frames, captions = zip(*sample.kept, (picture, text), strict=True)
     return Recording(path, frames, captions, step, return_, step * step_seconds)
 
@@ -167,7 +175,7 @@ def _encoder(
         pix_fmt_out="yuv420p",
         quality=None,  # set by the CRF
         macro_block_size=2,
-        ffmpeg_log_level="error",
+        ffmpeg_log_level="quiet",  # the frames are counted afterwards
         # faststart puts the index first: a browser plays before it has the whole file.
         output_params=["-crf", str(crf), "-movflags", "+faststart"],
     )
@@ -176,6 +184,14 @@ def _encoder(
         yield lambda picture: stream.send(np.ascontiguousarray(picture))
     finally:
         stream.close()
+
+
+def _count_frames(file: Path) -> int:
+    """The frames in a video; 0 if ffmpeg cannot read it."""
+    try:
+        return int(imageio_ffmpeg.count_frames_and_secs(str(file))[0])
+    except RuntimeError:
+        return 0
 
 
 def _shrunk(draft: Path, size: tuple[int, int], fps: float, max_bytes: int) -> Path:

@@ -16,7 +16,14 @@ import numpy as np
 import reverb
 import tensorflow as tf
 
-from labkit.errors import START_SECONDS, ParameterError, ServerGoneError, StalledError, poll
+from labkit.errors import (
+    START_SECONDS,
+    ParameterError,
+    ServerGoneError,
+    StalledError,
+    poll,
+    storage,
+)
 from labkit.replay import rate_limiter
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, Layout, Transition, pack, untuned
 from labkit.runtime import quiet
@@ -152,17 +159,28 @@ def start_server(
             makes a temporary directory, which is removed with the server.
         snapshot: initial contents, as `ReverbReplay.save` wrote them; None starts empty.
         port: must be free, which Reverb does not check; None takes any free port.
+
+    Raises:
+        ParameterError: the snapshot is damaged.
+        StorageError: `folder` cannot be written.
     """
     temporary = folder is None
     folder = Path(tempfile.mkdtemp(prefix="labkit-reverb-")) if folder is None else folder
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    with storage(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
     begin = None if snapshot is None else str(snapshot)
     with quiet():
         checkpointer = reverb.checkpointers.DefaultCheckpointer(
             str(folder), fallback_checkpoint_path=begin
         )
-        server = reverb.Server(tables, port, checkpointer=checkpointer)
+        try:
+            server = reverb.Server(tables, port, checkpointer=checkpointer)
+        except RuntimeError as error:
+            if snapshot is None:
+                raise
+            reason = str(error).splitlines()[0]
+            raise ParameterError(f"{snapshot} is damaged: Reverb reports {reason!r}") from None
     if temporary:
         weakref.finalize(server, shutil.rmtree, folder, ignore_errors=True)
     return server
@@ -262,5 +280,10 @@ class ReverbReplay(TransitionWriter):
 
 
 def _check_complete(snapshot: Path) -> None:
-    if not (snapshot / "DONE").exists():
-        raise ParameterError(f"{snapshot / 'DONE'} is missing: this checkpoint cannot be used")
+    """Rejects what Reverb would take for an empty table, or what would end this process."""
+    for name in ("DONE", "tables.tfrecord", "chunks.tfrecord", "items.tfrecord"):
+        file = snapshot / name
+        if not file.exists():
+            raise ParameterError(f"{file} is missing: this checkpoint cannot be used")
+        if name != "DONE" and file.stat().st_size == 0:
+            raise ParameterError(f"{file} is damaged: it is empty")

@@ -15,6 +15,7 @@ from tf_agents.trajectories import trajectory
 from tf_agents.utils import nest_utils
 
 from labkit.errors import ParameterError
+from labkit.replay import npz
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, Layout, Transition, pack, untuned
 from labkit.runtime import quiet
 
@@ -81,7 +82,8 @@ class UniformReplay:
         target.mkdir()
         data, ids, last_id = self._buffer.variables()
         size = self.size()
-        np.savez(target / FILE, rows=data[:size], ids=ids[:size], last_id=last_id.numpy())
+        held = {"rows": data[:size], "ids": ids[:size], "last_id": last_id.numpy()}
+        npz.write(target / FILE, {name: np.asarray(array) for name, array in held.items()})
 
     def restore(self, snapshot: Path) -> None:
         """Replaces the contents by a snapshot that `save` wrote.

@@ -1,10 +1,31 @@
 """Files that are never seen half-written: each is written under another name, then renamed."""
 
+import os
 from pathlib import Path
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes a file, or replaces it, in one rename."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content.encode() if isinstance(content, str) else content)
+def write_atomically(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+    """Writes a file, or replaces it, in one rename; `durable`: it outlasts a power failure."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    with partial.open("xb") as file:  # a new file: a symlink is not followed
+        file.write(content.encode() if isinstance(content, str) else content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     partial.replace(path)
+    if durable:
+        flush_to_disk(path.parent)
+
+
+def flush_to_disk(path: Path) -> None:
+    """Waits until a file's content, or a directory's list of names, would outlast a power failure.
+
+    Raises:
+        OSError: the disk is full or gone.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

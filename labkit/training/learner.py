@@ -50,7 +50,7 @@ class Learner:
         self.evaluated: set[tuple[int, bool]] = set()  # (gradient step, final evaluation or not)
         self.last_return = "not yet"
         self._loss_sum, self._loss_count = np.zeros(4), 0
-        self.saved_step, self._spent = -1, 0.0
+        self.saved_step, self._policy_step, self._spent = -1, -1, 0.0
 
     # --- start and resume
 
@@ -66,10 +66,14 @@ class Learner:
             allowed = f"a run of {EXECUTORS[self.executor]}: {EXECUTORS[theirs]} started this one"
             raise invalid("run_dir", str(self.run.path), allowed)
         checkpoint.assign(state_variables(self.agent), arrays, saved)
-        self.run.truncate_metrics(state["metrics_bytes"])
-        self.step, self._spent = state["step"], state["seconds"]
-        *loss_sum, self._loss_count = state["losses"]
-        self._loss_sum = np.array(loss_sum)
+        with checkpoint.naming_damage(saved):
+            length, self.step = int(state["metrics_bytes"]), int(state["step"])
+            self._spent = float(state["seconds"])
+            *loss_sum, self._loss_count = state["losses"]
+            self._loss_sum = np.array(loss_sum, float).reshape(4)
+        if lost := self.run.cut_metrics(length, self.step):
+            print(lost)
+        self.saved_step = self.step
         metrics = self.run.metrics()
         for row in metrics[metrics.eval_return.notna()].itertuples():
             final = len(row.eval_returns) >= self.config.num_eval_episodes
@@ -83,7 +87,7 @@ class Learner:
             StalledError: the replay table returned no batch.
         """
         if checkpoint.latest(self.folder) is None:
-            self.run.truncate_metrics(None)
+            self.run.cut_metrics(None)
         self.logger = RunLogger(self.run, self.agent, self._spent)
         self._saved_seconds = self.logger.seconds()
         with quiet(), self._stall_named():  # Reverb's sampler logs its first connection
@@ -140,8 +144,14 @@ class Learner:
             alpha, means = float(np.exp(losses[3])), self._loss_sum[:3] / self._loss_count
             self.logger.log(self.step, env_step, means.tolist(), alpha, collect_return)
             self._loss_sum, self._loss_count = np.zeros(4), 0
-        if self._due(self.config.policy_save_interval):
+        # The last policy is saved before its score: a run that has its score has its policy.
+        if self._due(self.config.policy_save_interval) or self.step == self.config.num_iterations:
+            self._save_policy()
+
+    def _save_policy(self) -> None:
+        if self._policy_step != self.step:
             self.logger.save_policy()
+            self._policy_step = self.step
 
     def flat_weights(self) -> np.ndarray:
         """The actor's parameters now, one flat float32 vector."""
@@ -200,7 +210,7 @@ class Learner:
         state = {
             "executor": self.executor,
             "seconds": self.logger.seconds(),
-            "metrics_bytes": self.run.metrics_bytes(),
+            "metrics_bytes": self.run.sync_metrics(),
             "losses": [*self._loss_sum.tolist(), self._loss_count],
             **state,
         }
@@ -209,8 +219,8 @@ class Learner:
         self.saved_step, self._saved_seconds = self.step, self.logger.seconds()
 
     def close(self) -> None:
-        """Saves the policy and closes the files."""
-        self.logger.save_policy()
+        """Saves the policy, unless that of this step is saved, and closes the files."""
+        self._save_policy()
         self.logger.close()
 
 

@@ -248,15 +248,18 @@ class LocalTraining:
         """Restores everything from a checkpoint."""
         state = self.learner.restore(saved)
         self.components.replay.restore(saved / "replay")
-        self.first_env_step = state["env_steps_before"]
-        self.collector.set_state(state["collector"])
-        self.policy.set_state(state["noise"])
+        with checkpoint.naming_damage(saved):
+            self.first_env_step = int(state["env_steps_before"])
+            self.collector.set_state(state["collector"])
+            self.policy.set_state(state["noise"])
+            environment = state["environment"]
         self.policy.set_weights(self.learner.flat_weights())
         # Generators inside an environment, or of TF-Agents' buffer, are not saved: they get a seed
         # that no earlier part of the run used.
         tf.random.set_seed(self.config.seed + self.step)
         self.components.collect_env.seed(self.config.seed + self.step)
-        seeded_env(self.components.collect_env).set_state(state["environment"])
+        with checkpoint.naming_damage(saved):
+            seeded_env(self.components.collect_env).set_state(environment)
 
 
 class BackgroundThread:

@@ -32,8 +32,8 @@ class RunLogger:
         self._started = time.monotonic() - spent
         self._saver = policy_saver.PolicySaver(greedy_policy.GreedyPolicy(agent.policy))
         # Events are rewritten from the metrics, so that a resumed run duplicates none.
-        shutil.rmtree(run.path / "events", ignore_errors=True)
         with storage(run.path / "events"):
+            shutil.rmtree(run.path / "events", ignore_errors=True)
             self._events = tf.summary.create_file_writer(str(run.path / "events"))
         for row in run.metrics().itertuples():
             self._write_events(row.gradient_step, {name: getattr(row, name) for name in SCALARS})

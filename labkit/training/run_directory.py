@@ -7,23 +7,25 @@
     policy/        the deterministic policy as a SavedModel
     checkpoints/   see `checkpoint`
     videos/        MP4
+    lock, launcher.lock    which processes write: the one that trains, and `labkit run`
 
-A run uses a new directory, or resumes the unfinished run of the same configuration in it.
+A run uses a new or empty directory, or resumes the run of the same configuration in it. Nothing is
+written to a directory with other files and no config.json, or through a symbolic link.
 """
 
 import contextlib
 import csv
-import fcntl
 import importlib.util
 import itertools
 import json
+import math
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import attrs
 import pandas as pd
@@ -34,13 +36,15 @@ from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
 from labkit.runtime import installed_version
 from labkit.sac.evaluation import Evaluation
-from labkit.training import checkpoint, provenance
-from labkit.training.files import write_atomically
+from labkit.training import checkpoint, metrics, provenance, run_lock
+from labkit.training.files import flush_to_disk, write_atomically
+from labkit.training.metrics import COLUMNS as COLUMNS  # many modules read runs through this one
+from labkit.training.metrics import PER_EPISODE
+from labkit.training.metrics import read as read_metrics
 
 FORMAT = 1
-TRAINING = ["critic_loss", "actor_loss", "alpha_loss", "alpha", "collect_return"]
-PER_EPISODE = ["eval_returns", "eval_lengths", "eval_distances"]
-COLUMNS = ["env_step", "gradient_step", "wall_seconds", *TRAINING, "eval_return", *PER_EPISODE]
+WILDCARDS = "*?[\\"
+NO_WILDCARDS = "a path without * ? [ and backslash, which TensorFlow takes for wildcards"
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "numpy")
 
 
@@ -53,10 +57,9 @@ class Run:
 
     @classmethod
     def create(cls, path: Path, config: SACConfig) -> "Run":
-        """Writes `config.json` and the header of `metrics.csv` into a locked directory."""
+        """Writes the header of `metrics.csv`, then `config.json`, into a locked directory."""
         run = cls(Path(path), config)
-        with (run.path / "metrics.csv").open("w", newline="") as file:
-            csv.writer(file).writerow(COLUMNS)
+        metrics.create(run.path)
         run.write_config()
         return run
 
@@ -70,7 +73,8 @@ class Run:
             "versions": {name: installed_version(name) for name in PACKAGES},
             **provenance.with_earlier(provenance.describe(), before),
         }
-        write_atomically(file, json.dumps(content, indent=2) + "\n")
+        text = json.dumps(content, indent=2) + "\n"
+        write_atomically(file, text, durable=True)
 
     def log(self, **values: float | str) -> None:
         """Appends one row to `metrics.csv`; columns that are not given stay empty."""
@@ -96,13 +100,23 @@ class Run:
         )
 
     def metrics_bytes(self) -> int:
-        """Size of `metrics.csv` now; a checkpoint stores it."""
+        """Size of `metrics.csv` now."""
         return (self.path / "metrics.csv").stat().st_size
 
-    def truncate_metrics(self, length: int | None) -> None:
-        """Cuts `metrics.csv` to `length` bytes, or to its header: later steps are repeated."""
-        with (self.path / "metrics.csv").open("r+b") as file:
-            file.truncate(len(file.readline()) if length is None else length)
+    def sync_metrics(self) -> int:
+        """Waits until `metrics.csv` is on the disk; its size, which a checkpoint stores.
+
+        Raises:
+            StorageError: the disk is full or gone.
+        """
+        file = self.path / "metrics.csv"
+        with storage(file):
+            flush_to_disk(file)
+            return self.metrics_bytes()
+
+    def cut_metrics(self, length: int | None, step: float = math.inf) -> str:
+        """Removes the rows that will be repeated; see `metrics.cut`."""
+        return metrics.cut(self.path, length, step)
 
     def metrics(self) -> pd.DataFrame:
         """All rows so far; see `read_metrics`."""
@@ -139,25 +153,6 @@ def keep_replaced(source: Path, target: Path) -> Path | None:
     return target.rename(free)
 
 
-def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """`metrics.csv` of a run directory; the columns `PER_EPISODE` hold tuples of floats.
-
-    Raises:
-        ParameterError: the file is missing or damaged, or lacks a column.
-    """
-    file = Path(path) / "metrics.csv"
-    try:
-        table = pd.read_csv(file, dtype=dict.fromkeys(PER_EPISODE, str), na_values=[""])
-    except (OSError, ValueError) as error:
-        raise ParameterError(f"{file} cannot be read: {error}") from None
-    missing = [name for name in COLUMNS if name not in table]
-    if missing:
-        raise ParameterError(f"{file} is damaged: it lacks the column {missing[0]}")
-    for name in PER_EPISODE:
-        table[name] = [tuple(map(float, text.split())) for text in table[name].fillna("")]
-    return table
-
-
 def read_config(path: Path) -> SACConfig:
     """The configuration of a run directory.
 
@@ -189,12 +184,13 @@ def choose_directory(
         run_dir: relative to the working directory, or absolute; empty means a new numbered
             directory under `runs/`.
         config: what is to be run.
-        resume: 'auto' resumes an unfinished run of the same configuration, or a finished one with
-            more iterations; 'never' appends a number to `run_dir` if that holds a run.
+        resume: 'auto' resumes a run of the same configuration; in a finished one nothing is left
+            to train, unless there are more iterations. 'never' appends a number to `run_dir` if
+            that holds anything.
 
     Raises:
-        ParameterError: the directory cannot be written, is damaged, or holds a run that is
-            finished or of another configuration; Reverb is needed and not installed.
+        ParameterError: the directory cannot be written, is damaged, or holds a run of another
+            configuration or files that are no run; Reverb is needed and not installed.
     """
     if resume not in ("auto", "never"):
         raise invalid("resume", resume, "'auto' or 'never'")
@@ -202,16 +198,16 @@ def choose_directory(
         raise invalid("replay", config.replay, "'tf_uniform' here, where Reverb is not installed")
     try:
         path = Path(run_dir).expanduser() if str(run_dir) else _next_number(Path("runs"))
+        if set(str(path)) & set(WILDCARDS):
+            raise invalid("run_dir", str(run_dir), NO_WILDCARDS)
         if resume == "never":
             numbered = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
-            candidates = itertools.chain([path], numbered)
-            path = next(p for p in candidates if not (p / "config.json").exists())
-        if (path / "config.json").exists():
-            check_resumable(path, config)
+            path = next(p for p in itertools.chain([path], numbered) if not _is_taken(p))
+        check_usable(path, config)
         path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except (OSError, ValueError, TypeError) as error:
+        with tempfile.TemporaryFile(dir=path) as probe:
+            probe.write(b"written to disk")
+    except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last for ~nobody
         if isinstance(error, ParameterError):
             raise
         reason = getattr(error, "strerror", None) or error
@@ -220,21 +216,86 @@ def choose_directory(
     return path
 
 
+def check_usable(path: Path, config: SACConfig) -> None:
+    """Rejects what is neither a new or empty directory nor a run that can be resumed.
+
+    Raises:
+        ParameterError: see `check_resumable`, `check_empty` and `check_links`.
+    """
+    if (path / "config.json").exists():
+        check_resumable(path, config)
+    else:
+        check_empty(path)
+    check_links(path)
+
+
+def _is_taken(path: Path) -> bool:
+    return (path / "config.json").exists() or bool(foreign_files(path))
+
+
+def foreign_files(path: Path) -> list[str]:
+    """The names in a directory that no start of labkit left there; hidden ones do not count.
+
+    A start that ended early leaves its locks, an empty table, and what `labkit run` executed.
+    """
+    if not path.is_dir():
+        return []
+    launched = run_lock.note(path, run_lock.LAUNCHER)
+    ours = {launched, "progress.json"} if launched else set()
+    for name in (run_lock.TRAINING, run_lock.LAUNCHER):
+        if run_lock.is_lock(path / name):
+            ours.add(name)
+    if metrics.is_empty(path):
+        ours.add(metrics.FILE)
+    names = sorted(entry.name for entry in path.iterdir())
+    return [name for name in names if not name.startswith(".") and name not in ours]
+
+
+def check_empty(path: Path) -> None:
+    """Rejects a directory that holds anything but no run: labkit would overwrite it.
+
+    Raises:
+        ParameterError: names what it holds.
+    """
+    found = foreign_files(path)
+    if not found:
+        return
+    some = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
+    allowed = f"a new or empty directory, or a run; it holds {some}, and no config.json"
+    if checkpoint.steps(path / "checkpoints") or metrics.is_table(path):
+        allowed += " (if it was lost, copy that of a run with the same parameters into it)"
+    raise invalid("run_dir", str(path), allowed)
+
+
+def check_links(path: Path) -> None:
+    """Rejects a run directory with symbolic links: labkit would write what they point to.
+
+    Raises:
+        ParameterError: names the first link.
+    """
+    for folder in (path, path / "checkpoints"):
+        for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if entry.is_symlink():
+                allowed = f"a directory without symbolic links, such as its {entry.name}"
+                raise invalid("run_dir", str(path), allowed)
+
+
 def check_resumable(path: Path, config: SACConfig) -> None:
-    """Rejects a directory whose run is finished, damaged, or of another configuration.
+    """Rejects a directory whose run is damaged, or of another configuration.
 
     A run can be resumed with more iterations than before, or with fewer if it has not yet taken
-    more than these.
+    more than these. A finished one needs its checkpoint: without it, training would start anew.
 
     Raises:
         ParameterError: names the file that is damaged, or each field that differs.
     """
     check_same(path, read_config(path), config, but=("num_iterations",))
-    if is_finished(path, config):
+    taken = max(checkpoint.steps(path / "checkpoints"), default=None)
+    if taken is None and is_finished(path, config):
         allowed = "a new directory, or '' for the next number under runs/"
-        raise invalid("run_dir", str(path), f"{allowed}: a finished run is never overwritten")
-    taken = max(checkpoint.steps(path / "checkpoints"), default=0)
-    if taken > config.num_iterations:
+        why = "a finished run is never overwritten, and this one has no checkpoint to open it from"
+        raise invalid("run_dir", str(path), f"{allowed}: {why}")
+    if taken is not None and taken > config.num_iterations:
         allowed = f"{taken} or more, the gradient steps that {path} has already taken"
         raise invalid("num_iterations", config.num_iterations, allowed)
 
@@ -258,7 +319,7 @@ def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, .
 
 def is_finished(path: Path, config: SACConfig) -> bool:
     """Whether the run in `path` has the final evaluation after `config.num_iterations`."""
-    table = read_metrics(path)
+    table = read_metrics(path, repaired=True)
     at_end = table.eval_returns[table.gradient_step == config.num_iterations]
     return bool((at_end.map(len) >= config.num_eval_episodes).any())
 
@@ -289,32 +350,20 @@ def start_run(namespace: Mapping[str, Any], others: tuple[str, ...] = ()) -> Run
 
 
 def open_run(run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "auto") -> Run:
-    """Opens a new run, or an unfinished one of the same configuration; see `choose_directory`.
+    """Opens a new run, or an existing one of the same configuration; see `choose_directory`.
 
     Raises:
-        ParameterError: see `choose_directory`; also if another process is writing to the run.
+        ParameterError: see `choose_directory`; also if another process is writing to the run, or
+            its checkpoints are damaged and none is whole.
+        StorageError: the disk is full.
     """
     path = choose_directory(run_dir, config, resume)
-    _lock(path)
-    if not (path / "config.json").exists():
-        return Run.create(path, config)
-    run = Run(path, config)
-    run.write_config()
+    with storage(path):
+        run_lock.hold(path, run_lock.TRAINING)
+        check_usable(path, config)  # again: another process may have used it in between
+        if not (path / "config.json").exists():
+            return Run.create(path, config)
+        checkpoint.set_aside_damaged(path / "checkpoints")
+        run = Run(path, config)
+        run.write_config()
     return run
-
-
-# A lock lives as long as this process: a killed process leaves none, and a cell that runs again in
-# the same kernel finds its own.
-_LOCKS: dict[Path, TextIO] = {}
-
-
-def _lock(path: Path) -> None:
-    if path.resolve() in _LOCKS:
-        return
-    file = (path / "lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise invalid("run_dir", str(path), "a run that no other process is writing to") from None
-    _LOCKS[path.resolve()] = file

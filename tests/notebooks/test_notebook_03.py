@@ -84,6 +84,15 @@ def test_pictures_and_videos_are_embedded(executed):
     assert sum("image/png" in d for d in data) >= 7  # a frame, three strips, three figures
 
 
+def test_it_runs_again_on_its_finished_run(executed):
+    """For its figures and videos: nothing is left to train, and nothing measured changes."""
+    directory, _ = executed
+    before = (directory / "my run" / "metrics.csv").read_bytes()
+    done = papermill_cli(directory, **SMALL)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (directory / "my run" / "metrics.csv").read_bytes() == before
+
+
 def test_another_environment_runs_where_reverb_cannot_be_imported(tmp_path):
     (tmp_path / "reverb.py").write_text("raise ImportError('no wheel here')\n")
     done = papermill_cli(tmp_path, **{**OTHER, "replay": "tf_uniform", "run_dir": ""})

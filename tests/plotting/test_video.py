@@ -11,9 +11,11 @@ import numpy as np
 import pybullet_envs  # noqa: F401  (registers the Minitaur)
 import pytest
 from PIL import Image
+from small_disk import fill, small_disk
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 from labkit.environments.seeding import raw_env
+from labkit.errors import StorageError
 from labkit.plotting import rendering, video
 
 WIDTH, HEIGHT = 160, 120  # small, for speed
@@ -314,3 +316,16 @@ def test_show_displays_video_and_strip_as_two_outputs(recording, monkeypatch):
         "Film strip of untrained",
         "Film strip of trained",
     ]
+
+
+def test_a_full_disk_is_named(minitaur, tmp_path, capfd):
+    with small_disk(tmp_path / "disk", 64) as disk:
+        fill(disk, leave=8_000)
+        with pytest.raises(StorageError, match=r"a\.mp4") as error:
+            record(minitaur, disk / "a.mp4")
+        assert "\n" not in str(error.value)
+        assert leftovers(disk) == [".filler"]
+        fill(disk)
+        with pytest.raises(StorageError, match=r"b\.mp4 cannot be written \(ffmpeg ended: is"):
+            record(minitaur, disk / "videos" / "b.mp4")
+    assert capfd.readouterr().err == ""

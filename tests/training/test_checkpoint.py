@@ -1,5 +1,6 @@
 """Checkpoints: all or nothing, read without code, and enough to go on as if never stopped."""
 
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torture
+import torture_files
 
 import labkit
 from labkit import runtime
@@ -105,9 +107,90 @@ def test_a_damaged_checkpoint_is_named(table, tmp_path, damage):
     assert "\n" not in str(e.value)
 
 
+def flip_bit(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 4
+    file.write_bytes(content)
+
+
+def test_a_flipped_bit_in_any_file_is_found_and_the_older_checkpoint_is_used(
+    table, tmp_path, capsys
+):
+    folder = tmp_path / "checkpoints"
+    arrays = [np.arange(6, dtype=np.float32)]
+    checkpoint.save(folder, 1, arrays, {}, table)
+    newest = checkpoint.save(folder, 2, arrays, {}, table)
+    files = [f for f in newest.rglob("*") if f.is_file() and f.stat().st_size]
+    assert {f.name for f in files} >= {"agent.npz", "state.json", checkpoint.CHECKSUMS}
+    for file in files:
+        whole = file.read_bytes()
+        flip_bit(file)
+        with pytest.raises(ParameterError, match=re.escape(f"{file} is damaged: ")):
+            checkpoint.check(newest)
+        file.write_bytes(whole)
+        checkpoint.check(newest)
+    flip_bit(files[0])
+    checkpoint.set_aside_damaged(folder)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{files[0]} is damaged: ")
+    assert line.endswith("damaged-000000002, and the run resumes from gradient step 1")
+    assert checkpoint.latest(folder).name == "000000001"
+    checkpoint.set_aside_damaged(folder)
+    assert capsys.readouterr().out == ""
+
+
+def test_without_any_whole_checkpoint_the_newest_damage_is_named(table, tmp_path):
+    folder = tmp_path / "checkpoints"
+    for step in (1, 2):
+        flip_bit(checkpoint.save(folder, step, [np.ones(9)], {}, table) / "agent.npz")
+    with pytest.raises(ParameterError, match=r"000000002/agent\.npz is damaged: .* no whole ") as e:
+        checkpoint.set_aside_damaged(folder)
+    assert "\n" not in str(e.value)
+    assert checkpoint.steps(folder) == [1, 2]
+
+
+def test_a_checkpoint_without_checksums_is_read(table, tmp_path):
+    """Version 0.1 wrote none."""
+    saved = checkpoint.save(tmp_path / "c", 3, [np.ones(9)], {}, table)
+    (saved / checkpoint.CHECKSUMS).unlink()
+    checkpoint.set_aside_damaged(tmp_path / "c")
+    assert checkpoint.load(saved)[1]["step"] == 3
+
+
+@pytest.mark.parametrize("damage", ["empty", "flipped"])
+@pytest.mark.parametrize("name", ["tables.tfrecord", "chunks.tfrecord", "items.tfrecord"])
+def test_a_damaged_snapshot_is_one_line(tmp_path, name, damage, capfd):
+    """Also without checksums: Reverb ended the process, raised, or began with an empty table."""
+    snapshot = tmp_path / "replay"
+    shutil.copytree(
+        Path(__file__).parents[1] / "data/run_0.1/reverb/checkpoints/000000060", snapshot
+    )
+    snapshot = snapshot / "replay"
+    if damage == "empty":
+        (snapshot / name).write_bytes(b"")
+    else:
+        flip_bit(snapshot / name)
+    with pytest.raises(ParameterError, match=r"replay.* is damaged: ") as error:
+        reverb_replay.ReverbReplay(LAYOUT, 100, snapshot=snapshot)
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_checkpoint_outlasts_a_power_failure(table, tmp_path, monkeypatch):
+    """Everything is on the disk before the rename, and the rename before `save` returns."""
+    flushed = []
+    monkeypatch.setattr(checkpoint, "flush_to_disk", lambda path: flushed.append(path))
+    folder = tmp_path / "checkpoints"
+    final = checkpoint.save(folder, 4, [np.ones(9)], {}, table)
+    written = {folder / "partial" / f.relative_to(final) for f in final.rglob("*")}
+    assert written | {folder / "partial"} == set(flushed[:-2])
+    assert flushed[-2:] == [folder, tmp_path]
+
+
 def test_a_pickle_in_disguise_is_not_opened(table, tmp_path):
     saved = checkpoint.save(tmp_path / "c", 1, [], {}, table)
     np.savez(saved / "agent.npz", **{"0000": np.array([{"a": 1}], dtype=object)})
+    (saved / checkpoint.CHECKSUMS).unlink()  # somebody else's would fit
     with pytest.raises(ParameterError, match=r"agent\.npz is damaged"):
         checkpoint.load(saved)
 
@@ -244,6 +327,13 @@ def test_a_killed_run_loses_nothing(tmp_path, kind, kills):
     seen = torture.torture(tmp_path, kills, steps=600, kind=kind)
     assert seen["kills"] == seen["resumed"] == kills
     assert seen["compared_rows"] > 800
+
+
+def test_damaged_files_and_a_full_disk_lose_nothing():
+    """Each kind of damage once; `make torture ARGS='--rounds 100'` does it at many places."""
+    rounds = len(torture_files.ROUNDS)
+    played = torture_files.torture_files(rounds)
+    assert sum(played.values()) == rounds
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

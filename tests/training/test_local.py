@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import gym
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from labkit.sac import agent as agents
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy, random_policy
-from labkit.training import components, local, run_directory
+from labkit.training import components, local, logger, run_directory
 from labkit.training.signals import StopRequest
 
 
@@ -89,8 +90,40 @@ def test_files_of_a_run(minitaur_run):
     assert content["format"] == run_directory.FORMAT
     assert content["versions"]["tensorflow"] == "2.15.1"
     assert list((minitaur_run.path / "events").glob("events.out.tfevents.*"))
-    with pytest.raises(labkit.ParameterError, match="a finished run is never overwritten"):
-        run_directory.open_run(minitaur_run.path, minitaur_run.config)
+
+
+def test_a_finished_run_can_be_opened_again_and_nothing_is_left_to_train(minitaur_run, tmp_path):
+    """As after a kill between the final score and the last policy: the policy is missing."""
+    path = tmp_path / "run"
+    shutil.copytree(minitaur_run.path, path)
+    shutil.rmtree(path / "policy")
+    before = (path / "metrics.csv").read_bytes()
+    for _ in range(2):  # a training cell may run twice
+        run = labkit.train(minitaur_run.config, run_directory.open_run(path, minitaur_run.config))
+        assert (path / "metrics.csv").read_bytes() == before
+    assert len(run.metrics()) == len(minitaur_run.metrics())
+    assert (path / "policy" / "saved_model.pb").exists()
+    other = labkit.SACConfig(**{**attrs.asdict(minitaur_run.config), "gamma": 0.9})
+    with pytest.raises(labkit.ParameterError, match=r"gamma is 0\.99 there"):
+        run_directory.open_run(path, other)
+    assert run_directory.open_run(path, other, resume="never").path == tmp_path / "run-2"
+
+
+def test_the_last_policy_is_saved_before_its_score(small_config, tmp_path, monkeypatch):
+    """A process that is killed right after the score leaves both."""
+    order = []
+
+    def note(name):
+        real = getattr(logger.RunLogger, name)
+        monkeypatch.setattr(
+            logger.RunLogger, name, lambda *given: order.append(name) or real(*given)
+        )
+
+    note("save_policy")
+    note("log_evaluation")
+    config = small_config(env_name="Target", num_iterations=5)
+    labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Target)
+    assert order == ["log_evaluation", "save_policy", "log_evaluation"]
 
 
 def test_saved_policy_needs_no_labkit(minitaur_run, tmp_path):
@@ -358,6 +391,30 @@ def test_a_run_of_version_0_1_resumes(kind, tmp_path):
     assert added.gradient_step.tolist() == [65, 70, 70]  # two rows of losses, one evaluation
     assert added.env_step.tolist() == [365, 370, 370]
     assert len(added.eval_returns.iloc[-1]) == config.num_eval_episodes
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("metrics_bytes", None, "it lacks 'metrics_bytes'"),
+        ("losses", [1, 2], "cannot reshape"),
+        ("collector", None, "it lacks 'collector'"),
+        ("noise", {"bit_generator": "?"}, "state must be for a PCG64"),
+        ("environment", {}, "it lacks 'python'"),
+    ],
+)
+def test_a_wrong_key_in_a_checkpoint_without_checksums_is_named(key, value, message, tmp_path):
+    """As version 0.1 wrote them; with checksums the change itself is found."""
+    shutil.copytree(OLD_RUNS / "tf_uniform", tmp_path / "run")
+    config = run_directory.read_config(tmp_path / "run")
+    config = labkit.SACConfig.parse({**attrs.asdict(config), "num_iterations": 70})
+    file = tmp_path / "run" / "checkpoints" / "000000060" / "state.json"
+    state = json.loads(file.read_text())
+    state.pop(key)
+    file.write_text(json.dumps(state if value is None else {**state, key: value}))
+    with pytest.raises(labkit.ParameterError, match=rf"state\.json is damaged: {message}") as error:
+        labkit.train(config, labkit.open_run(tmp_path / "run", config))
+    assert "\n" not in str(error.value)
 
 
 def test_a_run_of_another_configuration_is_rejected(small_config, tmp_path):

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from conftest import SMALL
 from jupyter_client.manager import start_new_kernel
+from small_disk import fill, small_disk
 from test_signals import execute
 
 from labkit.config import SACConfig
@@ -123,3 +124,19 @@ def test_the_magic_shows_it_inside_the_notebook(logged, tmp_path):
             os.kill(json.loads(told.read_text())["pid"], signal.SIGTERM)
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+def test_after_a_full_disk_nothing_more_is_written_into_these_events(logged, tmp_path):
+    """TensorFlow leaves a writer that cannot be flushed as the default one."""
+    config = SACConfig(**SMALL)
+    env = make_environment(config.env_name, seed=0)
+    made = agent.create_agent(config, env, make_strategy("cpu", config.batch_size))
+    with small_disk(tmp_path / "disk", 256) as disk:
+        run = run_directory.Run.create(disk, config)
+        full = logger.RunLogger(run, made)
+        fill(disk)
+        with pytest.raises(StorageError, match=r"events cannot be written \(.*No space") as error:  # noqa: PT012
+            for step in range(1_000):
+                full._write_events(step, {"alpha": 0.5})
+        assert "\n" not in str(error.value)
+        assert not tf.summary.should_record_summaries()

@@ -1,14 +1,16 @@
 """The run directory: opened once, never overwritten, read back as it was written."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+from small_disk import fill, small_disk
 
 from labkit.config import SACConfig
-from labkit.errors import ParameterError
+from labkit.errors import ParameterError, StorageError
 from labkit.sac.evaluation import Evaluation
-from labkit.training import run_directory
+from labkit.training import metrics, run_directory
 
 
 def test_numbers_count_up(tmp_path, monkeypatch):
@@ -41,6 +43,101 @@ def test_a_directory_that_cannot_be_written_is_rejected(tmp_path, monkeypatch, w
     ):
         run_directory.choose_directory(where, SACConfig())
     assert (tmp_path / "file").read_text() == "mine"
+
+
+MINE = {
+    "events": "events/mine.txt",
+    "policy": "policy/mine.txt",
+    "checkpoints": "checkpoints/000000007/mine.txt",
+    "lock": "lock",
+    "launcher.lock": "launcher.lock",
+    "metrics.csv": "metrics.csv",
+    "videos": "videos/mine.mp4",
+    "notes.md": "notes.md",
+    "small.ipynb": "small.ipynb",
+}
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_a_directory_of_the_user_s_files_is_left_alone(tmp_path, name):
+    file = tmp_path / "here" / MINE[name]
+    file.parent.mkdir(parents=True)
+    file.write_text("mine")
+    for _ in range(2):
+        with pytest.raises(ParameterError) as error:
+            run_directory.open_run(tmp_path / "here", SACConfig())
+        start = "`run_dir` must be a new or empty directory, or a run; it holds "
+        assert str(error.value).startswith(f"{start}{name}, and no config.json")
+        assert ("if it was lost, copy that of a run" in str(error.value)) == (name == "checkpoints")
+        assert "\n" not in str(error.value)
+        assert [p for p in (tmp_path / "here").rglob("*") if p.is_file()] == [file]
+        assert file.read_text() == "mine"
+    other = run_directory.open_run(tmp_path / "here", SACConfig(), resume="never")
+    assert other.path.name == "here-2"
+
+
+def test_a_run_that_lost_only_its_configuration_is_refused_with_what_to_do(tmp_path):
+    run = run_directory.open_run(tmp_path, SACConfig())
+    run.log(env_step=5, gradient_step=2)
+    (tmp_path / "config.json").rename(tmp_path / ".config.json")
+    before = (tmp_path / "metrics.csv").read_bytes()
+    with pytest.raises(ParameterError, match=r"it holds metrics\.csv, and no config\.json \(if it"):
+        run_directory.open_run(tmp_path, SACConfig())
+    assert (tmp_path / "metrics.csv").read_bytes() == before
+    (tmp_path / ".config.json").rename(tmp_path / "config.json")
+    assert run_directory.open_run(tmp_path, SACConfig()).metrics().gradient_step.tolist() == [2]
+
+
+def test_hidden_files_and_what_a_start_left_do_not_block_a_run(tmp_path):
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    (tmp_path / "lock").write_text("4711\n")
+    (tmp_path / "launcher.lock").write_text("4712\nsmall.ipynb")
+    (tmp_path / "small.ipynb").write_text("{}")
+    metrics.create(tmp_path)
+    assert run_directory.open_run(tmp_path, SACConfig()).path == tmp_path
+
+
+@pytest.mark.parametrize(
+    "name", ["metrics.csv", "config.json", "lock", "events", "policy", "checkpoints/reverb"]
+)
+def test_a_link_in_a_run_is_never_followed(tmp_path, name):
+    run = run_directory.open_run(tmp_path / "run", SACConfig())
+    link, mine = run.path / name, tmp_path / "mine"
+    link.parent.mkdir(exist_ok=True)
+    if link.exists():
+        link.rename(mine)
+    else:
+        mine.mkdir()
+        (mine / "file").write_text("mine")
+    before = mine.read_bytes() if mine.is_file() else (mine / "file").read_bytes()
+    link.symlink_to(mine)
+    with pytest.raises(ParameterError, match=rf"without symbolic links, such as its {link.name},"):
+        run_directory.open_run(run.path, SACConfig())
+    assert before == (mine.read_bytes() if mine.is_file() else (mine / "file").read_bytes())
+
+
+@pytest.mark.parametrize("name", ["lr[3e-4]", "a*", "what?", "back\\slash"])
+def test_a_path_that_tensorflow_cannot_read_back_is_rejected(tmp_path, name):
+    with pytest.raises(ParameterError, match=r"`run_dir` must be a path without \* \? \[ and back"):
+        run_directory.choose_directory(tmp_path / name, SACConfig())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_user_s_home_is_one_line():
+    with pytest.raises(ParameterError, match=r"^`run_dir` must be .*, got '~nobody-here/x'$"):
+        run_directory.choose_directory("~nobody-here/x", SACConfig())
+
+
+def test_a_full_disk_at_the_start_is_one_line(tmp_path):
+    with small_disk(tmp_path / "disk", 64) as disk:
+        filler = fill(disk)
+        with pytest.raises(
+            (ParameterError, StorageError), match="No space left on device"
+        ) as error:
+            run_directory.open_run(disk / "run", SACConfig())
+        assert "\n" not in str(error.value)
+        filler.unlink()
+        assert run_directory.open_run(disk / "run", SACConfig()).metrics().empty
 
 
 def test_a_run_of_another_configuration_is_never_overwritten(tmp_path):
@@ -104,7 +201,8 @@ def test_two_processes_on_one_run(tmp_path):
     second = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60
     )
-    assert "a run that no other process is writing to" in second.stderr.splitlines()[-1]
+    writer = f"a run that no other process is writing to (process {os.getpid()} is)"
+    assert writer in second.stderr.splitlines()[-1]
     run_directory.open_run(tmp_path, SACConfig())  # this process may: a cell is run twice
 
 

@@ -1,0 +1,21 @@
+"""NPZ files, written so that a full disk raises one error and prints nothing."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+
+def write(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Writes arrays by name, as `np.savez` does; `np.load` reads them.
+
+    `np.savez` leaves its archive open when a write fails, and Python prints a traceback when it
+    deletes that archive.
+
+    Raises:
+        OSError: the disk is full or gone.
+    """
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)

@@ -1,0 +1,309 @@
+"""Damages the files of a run, round after round, and checks what is left: `make torture`.
+
+    python tests/torture.py --rounds 100
+
+A round copies a small run, damages the copy in one of the ways of `ROUNDS`, and resumes it. The
+user's own files, which lie among the run's, must not change; neither may anything before the last
+whole checkpoint be lost.
+"""
+
+import contextlib
+import hashlib
+import io
+import os
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import gym
+import numpy as np
+import pytest
+from small_disk import fill, small_disk
+
+import labkit
+from labkit.errors import ParameterError, RunError
+from labkit.sac.agent import state_variables
+from labkit.training import checkpoint, components, local, logger, run_directory, run_lock
+
+INITIAL, FIRST, LAST, NEXT = 100, 20, 40, 50  # env steps; gradient steps of checkpoints and the end
+USERS = ("notes.txt", "checkpoints/notes.txt", "videos/mine.mp4", ".hidden", "../beside.txt")
+
+
+class Walk(gym.Env):
+    """One number in, one number out, in episodes of 20 steps."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    steps = 0
+
+    def reset(self):
+        return np.zeros(1, np.float32)
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(1, np.float32), float(action[0]), self.steps % 20 == 0, {}
+
+
+def configure(kind: str, steps: int) -> labkit.SACConfig:
+    """Small networks, a row for every step, two checkpoints in the first `LAST` steps."""
+    return labkit.SACConfig(
+        env_name="Walk",
+        num_iterations=steps,
+        initial_collect_steps=INITIAL,
+        replay_buffer_capacity=1_000,
+        batch_size=16,
+        actor_fc_layer_params=(8,),
+        critic_joint_fc_layer_params=(8,),
+        log_interval=1,
+        eval_interval=10,
+        interim_eval_episodes=1,
+        num_eval_episodes=2,
+        policy_save_interval=30,
+        checkpoint_interval=FIRST,
+        replay=kind,
+    )
+
+
+def train(path: Path, kind: str, steps: int) -> tuple[list[int], str]:
+    """Opens and trains a run; the steps that it resumed from, and what it printed.
+
+    Raises:
+        AssertionError: it resumed with other weights, counters or rows than its checkpoint has.
+    """
+    resumed, printed = [], io.StringIO()
+    real = local.LocalTraining.restore
+
+    def restore(self: local.LocalTraining, saved: Path) -> None:
+        real(self, saved)
+        expected = digest(checkpoint.load(saved)[0])
+        assert digest(v.numpy() for v in state_variables(self.components.agent)) == expected
+        assert self.step == int(saved.name)
+        assert self.components.replay.size() == INITIAL + self.step
+        resumed.append(self.step)
+
+    config = configure(kind, steps)
+    try:
+        with (
+            contextlib.redirect_stdout(printed),
+            mock.patch.object(local.LocalTraining, "restore", restore),
+        ):
+            labkit.train(config, run_directory.open_run(path, config), make_env=Walk)
+    finally:
+        run_lock.release(path, run_lock.TRAINING)
+    return resumed, printed.getvalue()
+
+
+def digest(arrays: Any) -> str:
+    """A hash of arrays, values and order."""
+    total = hashlib.sha256()
+    for array in arrays:
+        total.update(np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()
+
+
+def check_complete(path: Path, steps: int, missing: range = range(0)) -> None:
+    """Every step once and in order, except for the `missing` ones, and a policy that loads."""
+    table = run_directory.read_metrics(path)
+    logged = table.gradient_step[table.critic_loss.notna()].tolist()
+    assert logged == [step for step in range(1, steps + 1) if step not in missing], logged
+    final = table[(table.gradient_step == steps) & table.eval_return.notna()]
+    assert len(final) == 1, "the final evaluation is there once"
+    assert (path / "policy" / "saved_model.pb").exists()
+    checkpoint.check(checkpoint.latest(path / "checkpoints"))
+
+
+# --- the rounds ----------------------------------------------------------------------------------
+
+
+def newest_file(path: Path, generator: random.Random) -> Path:
+    """A file with content of the newest checkpoint."""
+    newest = checkpoint.latest(path / "checkpoints")
+    return generator.choice(
+        [f for f in sorted(newest.rglob("*")) if f.is_file() and f.stat().st_size]
+    )
+
+
+def cut(file: Path, generator: random.Random, least: int = 0) -> None:
+    """Ends a file at a random place after `least` bytes; every other time NULs follow."""
+    content = file.read_bytes()
+    kept = generator.randint(least, max(least, len(content) - 1))
+    file.write_bytes(content[:kept] + bytes(generator.choice([0, len(content) - kept])))
+
+
+def flip(file: Path, generator: random.Random) -> None:
+    """Changes one bit."""
+    content = bytearray(file.read_bytes())
+    content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+    file.write_bytes(content)
+
+
+def power_failure(path: Path, kind: str, generator: random.Random) -> str:
+    """Cuts what was written after the last fsync: rows, events, an unfinished checkpoint."""
+    newest = checkpoint.latest(path / "checkpoints")
+    synced = checkpoint.load(newest)[1]["metrics_bytes"]
+    file = path / "metrics.csv"
+    row = file.read_bytes().splitlines(keepends=True)[2]
+    file.write_bytes(file.read_bytes() + row * 3)
+    cut(file, generator, synced)
+    shutil.copytree(newest, path / "checkpoints" / "partial")
+    for unfinished in [
+        *(path / "checkpoints" / "partial").rglob("*"),
+        *(path / "events").iterdir(),
+    ]:
+        if unfinished.is_file():
+            cut(unfinished, generator)
+    resumed, printed = train(path, kind, NEXT)
+    assert resumed == [LAST], resumed
+    assert "damaged" not in printed
+    assert "lost" not in printed
+    check_complete(path, NEXT)
+    return "resumed from the last checkpoint, nothing lost"
+
+
+def damaged_checkpoint(path: Path, kind: str, generator: random.Random) -> str:
+    """A flipped bit or a cut in one file of the newest checkpoint."""
+    file = newest_file(path, generator)
+    before = file.read_bytes()
+    while file.read_bytes() == before:
+        generator.choice([flip, cut])(file, generator)
+    resumed, printed = train(path, kind, NEXT)
+    assert resumed == [FIRST], resumed
+    assert printed.count(str(file)) == 1, printed
+    check_complete(path, NEXT)
+    return f"{file.name}: named, resumed from the older checkpoint"
+
+
+def damaged_metrics(path: Path, kind: str, generator: random.Random) -> str:
+    """metrics.csv is shorter than the checkpoint remembers."""
+    file = path / "metrics.csv"
+    header = len(file.read_bytes().splitlines(keepends=True)[0])
+    cut(file, generator, header)
+    rows = run_directory.read_metrics(path)
+    kept = max(rows.gradient_step[rows.critic_loss.notna()], default=0)
+    resumed, printed = train(path, kind, NEXT)
+    assert resumed == [LAST], resumed
+    assert printed.count(f"{file} has lost ") == 1, printed
+    check_complete(path, NEXT, missing=range(kept + 1, LAST + 1))
+    return "every whole row is kept, the loss is printed"
+
+
+def no_whole_checkpoint(path: Path, kind: str, generator: random.Random) -> str:
+    """Every checkpoint is damaged: one line, and nothing changes."""
+    for step in checkpoint.steps(path / "checkpoints"):
+        flip(path / "checkpoints" / f"{step:09d}" / "agent.npz", generator)
+    before = contents(path)
+    with refused(ParameterError, "agent.npz is damaged"):
+        train(path, kind, NEXT)
+    assert contents(path) == before
+    return "refused in one line, nothing changed"
+
+
+def no_configuration(path: Path, kind: str, generator: random.Random) -> str:
+    """config.json is gone: one line, and nothing changes."""
+    (path / "config.json").unlink()
+    before = contents(path)
+    with refused(ParameterError, "no config.json"):
+        train(path, kind, NEXT)
+    assert contents(path) == before
+    return "refused in one line, nothing changed"
+
+
+PHASES: dict[str, tuple[Any, str]] = {
+    "the start": (run_lock, "hold"),
+    "the warm-up": (components, "random_policy"),
+    "the events": (logger.RunLogger, "log"),
+    "a checkpoint": (checkpoint, "save"),
+    "a policy": (logger.RunLogger, "save_policy"),
+    "an evaluation": (logger.RunLogger, "log_evaluation"),
+}
+
+
+def full_disk(path: Path, kind: str, generator: random.Random) -> str:
+    """A disk that is full from one phase on, in a new run or a resumed one; then it has room."""
+    phase = generator.choice(sorted(PHASES))
+    owner, name = PHASES[phase]
+    real = getattr(owner, name)
+    if os.geteuid() != 0:
+        return "left out: only root may mount a small disk"
+    with small_disk(path.with_name("disk"), 16_384) as disk:
+        run = disk / "run"
+        if generator.random() < 0.5 and phase != "the warm-up":
+            shutil.copytree(path, run)
+
+        def full(*arguments: Any, **options: Any) -> Any:
+            fill(disk, leave=generator.choice([0, 2_000]))
+            return real(*arguments, **options)
+
+        with mock.patch.object(owner, name, full), refused((ParameterError, RunError), ""):
+            train(run, kind, NEXT)
+        (disk / ".filler").unlink()
+        saved = checkpoint.latest(run / "checkpoints")
+        resumed, printed = train(run, kind, NEXT)
+        assert resumed == ([int(saved.name)] if saved else []), "the last checkpoint was not used"
+        assert "damaged" not in printed
+        check_complete(run, NEXT)
+    return f"full during {phase}: one line, then resumed"
+
+
+@contextlib.contextmanager
+def refused(kind: Any, message: str) -> Iterator[None]:
+    """The block must raise one line that contains `message`."""
+    with pytest.raises(kind) as caught:
+        yield
+    assert "\n" not in str(caught.value)
+    assert message in str(caught.value), caught.value
+
+
+def contents(path: Path) -> dict[Path, bytes]:
+    """Every file below a directory, the lock aside: it names its newest holder."""
+    files = [f for f in sorted(path.rglob("*")) if f.is_file() and f.name != run_lock.TRAINING]
+    return {file: file.read_bytes() for file in files}
+
+
+ROUNDS: list[Callable[[Path, str, random.Random], str]] = [
+    power_failure,
+    damaged_checkpoint,
+    full_disk,
+    damaged_metrics,
+    no_whole_checkpoint,
+    full_disk,
+    damaged_checkpoint,
+    no_configuration,
+]
+
+
+def torture_files(
+    rounds: int, seed: int = 0, say: Callable[[str], Any] = lambda _: None
+) -> Counter:
+    """Plays `rounds` rounds; how often each kind was played.
+
+    Raises:
+        AssertionError: something was lost, doubled or changed.
+    """
+    generator, played = random.Random(seed), Counter[str]()
+    with tempfile.TemporaryDirectory() as name:
+        templates = {}
+        for kind in ("reverb", "tf_uniform"):
+            templates[kind] = Path(name) / kind
+            train(templates[kind], kind, LAST)
+        for number in range(rounds):
+            play = ROUNDS[number % len(ROUNDS)]
+            kind = ("reverb", "tf_uniform")[number // len(ROUNDS) % 2]
+            path = Path(name) / str(number) / "run"
+            shutil.copytree(templates[kind], path)
+            users = {path / file: generator.randbytes(100) for file in USERS}
+            for file, content in users.items():
+                file.parent.mkdir(exist_ok=True)
+                file.write_bytes(content)
+            outcome = play(path, kind, generator)
+            for file, content in users.items():
+                assert file.read_bytes() == content, f"{file} of the user was changed"
+            played[play.__name__] += 1
+            say(f"round {number + 1}, {kind}, {play.__name__}: {outcome}")
+            shutil.rmtree(path.parent)
+    return played
