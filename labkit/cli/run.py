@@ -98,6 +98,10 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
     output = run_dir / notebook.name
     if output.exists() and output.samefile(notebook):
         raise invalid("run_dir", str(run_dir), "another directory than that of the notebook")
+    executed_before = notebook.name == run_lock.note(run_dir, run_lock.LAUNCHER)
+    if output.exists() and not executed_before and not (run_dir / "config.json").exists():
+        allowed = f"a run, or a directory without a {notebook.name}, which would be overwritten"
+        raise invalid("run_dir", str(run_dir), allowed)
     with storage(run_dir):
         run_lock.check_free(run_dir, run_lock.TRAINING)
         run_lock.hold(run_dir, run_lock.LAUNCHER, notebook.name)

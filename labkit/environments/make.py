@@ -76,7 +76,9 @@ def _maker(source: Any) -> Callable[[], gym.Env]:
     """What makes the environment: a registered id's constructor, or the user's own."""
     if isinstance(source, str):
         check_name(source)
-        return gym.spec(source).make
+        from labkit.environments import minitaur  # loads the physics
+
+        return minitaur.make if source == minitaur.ID else gym.spec(source).make
     check_factory(source)
     return source
 

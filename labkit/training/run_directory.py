@@ -236,19 +236,21 @@ def _is_taken(path: Path) -> bool:
 def foreign_files(path: Path) -> list[str]:
     """The names in a directory that no start of labkit left there; hidden ones do not count.
 
-    A start that ended early leaves its locks, an empty table, and what `labkit run` executed.
+    A start that ended early leaves its locks and an empty table. Notebooks do not count either:
+    papermill may write the one that runs here, and training never writes any.
     """
     if not path.is_dir():
         return []
-    launched = run_lock.note(path, run_lock.LAUNCHER)
-    ours = {launched, "progress.json"} if launched else set()
+    ours = {"progress.json"} if run_lock.note(path, run_lock.LAUNCHER) else set()
     for name in (run_lock.TRAINING, run_lock.LAUNCHER):
         if run_lock.is_lock(path / name):
             ours.add(name)
     if metrics.is_empty(path):
         ours.add(metrics.FILE)
     names = sorted(entry.name for entry in path.iterdir())
-    return [name for name in names if not name.startswith(".") and name not in ours]
+    return [
+        n for n in names if not n.startswith(".") and not n.endswith(".ipynb") and n not in ours
+    ]
 
 
 def check_empty(path: Path) -> None:

@@ -218,6 +218,18 @@ def test_what_an_early_end_leaves_does_not_block_the_next_start(tmp_path, monkey
         launcher.run_notebook(notebook, {"run_dir": "here"})
 
 
+def test_a_user_s_notebook_of_the_same_name_is_not_overwritten(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    notebook = write_notebook(tmp_path / "work", OPENS)
+    mine = tmp_path / "here" / notebook.name
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(ParameterError, match="a directory without a .*which would be overwritten"):
+        launcher.run_notebook(notebook, {"run_dir": "here"})
+    assert [path.name for path in mine.parent.iterdir()] == [mine.name]
+    assert mine.read_text() == "mine"
+
+
 def test_a_notebook_is_never_its_own_output(tmp_path):
     notebook = write_notebook(tmp_path / "work", OPENS)
     before = notebook.read_bytes()

@@ -114,7 +114,9 @@ def test_a_replaced_run_stays_on_the_page(tmp_path, small_config, monkeypatch):
     monkeypatch.setattr(lunarlander, "RESULTS", results)
     first = lander_run(runs, "local-1", small_config(), [-5.0])
     lunarlander.keep("local", 1)
-    run_directory.Run(first, small_config()).log(gradient_step=9)  # the same run, longer
+    run_directory.Run(first, small_config()).log(
+        env_step=9, gradient_step=9
+    )  # the same run, longer
     lunarlander.keep("local", 1)
     assert [path.name for path in results.iterdir()] == ["local-1"]
     second = lander_run(tmp_path / "again", "local-1", small_config(), [210.0])

@@ -43,7 +43,7 @@ def test_every_seed_is_one_that_environments_accept(small_config, final):
 def test_a_continued_run_is_scored_by_new_episodes(small_config, tmp_path, monkeypatch):
     seen = []
 
-    def play(env, policy, episodes, seed, after_episode):
+    def play(env, policy, episodes, seed, **hooks):
         seen.append((episodes, seed))
         return SCORE
 

@@ -54,7 +54,6 @@ MINE = {
     "metrics.csv": "metrics.csv",
     "videos": "videos/mine.mp4",
     "notes.md": "notes.md",
-    "small.ipynb": "small.ipynb",
 }
 
 
@@ -92,7 +91,7 @@ def test_hidden_files_and_what_a_start_left_do_not_block_a_run(tmp_path):
     (tmp_path / ".ipynb_checkpoints").mkdir()
     (tmp_path / "lock").write_text("4711\n")
     (tmp_path / "launcher.lock").write_text("4712\nsmall.ipynb")
-    (tmp_path / "small.ipynb").write_text("{}")
+    (tmp_path / "any.ipynb").write_text("{}")  # papermill writes the notebook that runs here
     metrics.create(tmp_path)
     assert run_directory.open_run(tmp_path, SACConfig()).path == tmp_path
 
