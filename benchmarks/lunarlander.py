@@ -31,6 +31,7 @@ import labkit
 from benchmarks import implementations, lunarlander_page
 from benchmarks.lunarlander_page import EPISODES, RESULTS, solved_at
 from benchmarks.throughput import machine
+from labkit.analysis import tracked_runs
 from labkit.cli import watch
 from labkit.sac.evaluation import evaluate
 from labkit.training import run_directory, signals
@@ -112,8 +113,8 @@ def confirm(path: Path) -> None:
 def keep(executor: str, seed: int) -> None:
     """Copies a run's small files to results/; a different run that is tracked there stays, too."""
     source, target = RUNS / f"{executor}-{seed}", RESULTS / f"{executor}-{seed}"
-    run_directory.keep_replaced(source, target)
-    run_directory.copy_records(source, target)
+    tracked_runs.keep_replaced(source, target)
+    tracked_runs.copy_records(source, target)
     if (source / lunarlander_page.CONFIRMATION).exists():
         name = lunarlander_page.CONFIRMATION
         shutil.copyfile(source / name, target / name)

@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 import labkit
 from benchmarks.implementations import ROOT
 from benchmarks.page_text import between, counted, listed, markdown, spaced
-from labkit.analysis import statistics
+from labkit.analysis import statistics, tracked_runs
 from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
 from labkit.training import run_directory
 
@@ -243,8 +243,8 @@ def main(iterations: int, seeds: tuple[int, ...], only_page: bool) -> None:
     for seed in () if only_page else seeds:
         config = labkit.SACConfig(num_iterations=iterations, seed=seed, greedy_share=0.0)
         path = train(config)
-        run_directory.keep_replaced(path, RESULTS / path.name)
-        run_directory.copy_records(path, RESULTS / path.name)
+        tracked_runs.keep_replaced(path, RESULTS / path.name)
+        tracked_runs.copy_records(path, RESULTS / path.name)
     rows = tracked_rows(*LOCAL, iterations) + tracked_rows(*AGAIN, iterations)
     rows += tracked_rows("ray", RESULTS, "ray-", seeds, iterations) + replaced_rows(iterations)
     rows += tracked_rows(*EARLIER, iterations)

@@ -16,14 +16,14 @@ from pathlib import Path
 import click
 
 import labkit  # (first: it sets what TensorFlow reads when it loads)
-from labkit.analysis import compare
+from labkit.analysis import compare, tracked_runs
 from labkit.cli import sweep, watch
 from labkit.cli.sweep import plan
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.plotting.video import film_strip
 from labkit.training import run_directory
-from labkit.training.run_directory import copy_records, read_metrics
+from labkit.training.run_directory import read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
@@ -94,7 +94,7 @@ def track() -> None:
         try:
             length = read_metrics(source).gradient_step.max()
             if target.exists():
-                if not run_directory.is_same_run(source, target):
+                if not tracked_runs.is_same_run(source, target):
                     click.echo(
                         f"left out: {target.relative_to(ROOT)} holds another run; give the new one "
                         "a separate setting, such as `defaults-again`, to track both",
@@ -106,7 +106,7 @@ def track() -> None:
         except ParameterError as error:
             click.echo(f"left out: {error}", err=True)
             continue
-        copy_records(source, target)
+        tracked_runs.copy_records(source, target)
         click.echo(f"tracked: {target.relative_to(ROOT)}")
 
 

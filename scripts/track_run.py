@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
+from labkit.analysis import tracked_runs
 from labkit.config import SACConfig
 from labkit.plotting import run_plots, video
 from labkit.sac.evaluation import Evaluation
@@ -25,7 +26,7 @@ from labkit.training import run_directory
 @click.argument("target", type=click.Path(file_okay=False, path_type=Path))
 def main(run_dir: Path, target: Path) -> None:
     """Copies RUN_DIR to TARGET; replaces the files of an older run there."""
-    run_directory.copy_records(run_dir, target)
+    tracked_runs.copy_records(run_dir, target)
     shutil.copy(run_dir / "videos" / "after.mp4", target / "after.mp4")
     metrics = run_directory.read_metrics(run_dir)
     run_plots.learning_curve(metrics).savefig(target / "curve.png", dpi=110)

@@ -16,7 +16,7 @@ from labkit.replay.reverb_replay import UNCONFIRMED
 
 STATUS_SECONDS = 0.3  # between two status calls to the same actor
 HEAD_CHECK_SECONDS = 2.0  # between two looks at Ray's head
-HEAD_SECONDS = 20.0  # without it; after 60 s Ray ends this process without a word of ours
+HEAD_SECONDS = 20.0  # without an answer; after 60 s Ray ends this process, message or not
 MAX_RESTARTS = 10  # of one actor; one that fails more often has a persistent cause
 
 

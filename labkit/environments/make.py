@@ -54,7 +54,7 @@ def make_environment(
         bootstrap_time_limits: False makes a truncation a termination, as gym's own time limit
             does, for comparison (Pardo et al. 2018, "Time Limits in Reinforcement Learning").
         watchdog: ends the process when the constructor, a reset or a step never returns; None
-            waits for ever.
+            sets no limit.
 
     Raises:
         ParameterError: an unknown id, an environment that this host cannot make, or a callable that

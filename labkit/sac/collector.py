@@ -45,8 +45,20 @@ def play(
 class Collector:
     """Steps one environment with one policy and hands each transition to `write`.
 
-    The first step begins a new episode; `policy` may be replaced at any time. Each transition spans
-    `n_step` env steps, see `NStepWriter`.
+    The first step begins a new episode.
+
+    Args:
+        env: shared with nobody else.
+        policy: maps an observation `[obs] float32` to an action `[act] float32`; the attribute may
+            be replaced at any time.
+        write: takes each transition, which spans `n_step` env steps (see `NStepWriter`).
+        before_episode: called before each reset.
+        n_step: env steps of a transition, 1 or more.
+        gamma: discount per env step.
+
+    Attributes:
+        env_steps: env steps so far.
+        recent_returns: undiscounted returns of the last ten finished episodes.
     """
 
     def __init__(

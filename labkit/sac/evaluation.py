@@ -15,7 +15,7 @@ from labkit.sac.policies import Policy
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
-EPISODE_LIMIT = 100_000  # env steps, where an environment has no time limit of its own
+EPISODE_LIMIT = 100_000  # env steps, in an environment without a time limit
 
 
 @attrs.frozen

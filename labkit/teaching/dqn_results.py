@@ -19,8 +19,9 @@ def read_seed_runs(path: Path) -> pd.DataFrame:
     """Reads the table that `benchmarks/cartpole_dqn.py` writes, a row for each run.
 
     `ablated` is the setting that has the source document's value, such as `batch_size 4`, or
-    `nothing`. `kept` and `last round` are mean returns of the final greedy episodes, with the best
-    weights of the run and with its last ones; the column behind each is the standard deviation.
+    `nothing`. `kept` and `last round` are mean returns of the final deterministic episodes, with
+    the best weights of the run and with its last ones; the column behind each is the standard
+    deviation.
     """
     table = pd.read_csv(path, dtype={"changed": str, "value": str})
     ablated = (table.changed + " " + table.value).fillna("nothing").rename("ablated")

@@ -224,7 +224,7 @@ def test_a_user_s_notebook_of_the_same_name_is_not_overwritten(tmp_path, monkeyp
     mine = tmp_path / "here" / notebook.name
     mine.parent.mkdir()
     mine.write_text("mine")
-    with pytest.raises(ParameterError, match="a directory without a .*which would be overwritten"):
+    with pytest.raises(ParameterError, match=r"a directory without a .*which would be overwritten"):
         launcher.run_notebook(notebook, {"run_dir": "here"})
     assert [path.name for path in mine.parent.iterdir()] == [mine.name]
     assert mine.read_text() == "mine"

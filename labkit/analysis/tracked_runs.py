@@ -1,0 +1,35 @@
+"""Runs that are kept in a repository: their small files; none replaces another silently."""
+
+import itertools
+import shutil
+from pathlib import Path
+
+
+def copy_records(source: Path, target: Path) -> None:
+    """Copies the small files of a run: configuration, metrics, Ray's summary."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "metrics.csv", "ray.json"):
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
+
+
+def is_same_run(one: Path, other: Path) -> bool:
+    """Whether two directories hold the same run, of which one may be longer.
+
+    Its first row identifies a run, because the row contains wall time in milliseconds.
+    """
+    first, second = ((path / "metrics.csv").read_text().splitlines()[:2] for path in (one, other))
+    return first == second
+
+
+def keep_replaced(source: Path, target: Path) -> Path | None:
+    """Renames `target` to `<target>-replaced-1`, or the next number, if it holds another run.
+
+    Returns:
+        The new path, or None if `target` holds no run or the one of `source`.
+    """
+    if not (target / "metrics.csv").exists() or is_same_run(source, target):
+        return None
+    numbered = (target.with_name(f"{target.name}-replaced-{n}") for n in itertools.count(1))
+    free = next(path for path in numbered if not path.exists())
+    return target.rename(free)
