@@ -279,15 +279,21 @@ def test_an_infinite_loss_is_named(small_config, tmp_path):
         labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Broken)
 
 
+def flat(policy):
+    """All weights and biases of a NumPy policy, in one vector."""
+    return np.concatenate([array.ravel() for layer in policy._layers for array in layer])
+
+
 def test_the_policy_that_collects_is_the_newest(small_config, tmp_path):
     """After the last iteration the collecting policy holds the last gradient step's weights."""
     config = small_config(env_name="Target", num_iterations=3)
     made = components.build(config, make_env=Target)
     components.warm_up(config, made)
     done = local.LocalTraining(config, run_directory.open_run(tmp_path, config), made)
+    before = flat(done.policy)
     done.execute(stop=StopRequest())
-    for ours, newest in zip(done.policy._layers, ActorPolicy(made.agent)._layers, strict=True):
-        np.testing.assert_array_equal(ours[0], newest[0])
+    np.testing.assert_array_equal(flat(done.policy), flat(ActorPolicy(made.agent)))
+    assert (flat(done.policy) != before).any()
     assert made.env_steps == 303
     made.close()
     made.close()  # twice is harmless
