@@ -3,6 +3,7 @@
 import gym
 import numpy as np
 import pytest
+from pybullet_envs.bullet import minitaur
 
 from labkit.environments.make import make_environment
 from labkit.environments.minitaur import BatchedMinitaurEnv
@@ -30,6 +31,16 @@ def trajectory(source, seed):
         rows.append(np.hstack([*parts, raw.minitaur.GetBasePosition(), enabled]))
     assert np.array_equal(np.array(raw.get_objectives())[-1], raw.get_objectives()[-1])
     return np.vstack(rows[1:]), rows[0]
+
+
+def test_motors_that_overheat_are_switched_off(monkeypatch):
+    """A lower limit than the robot's, so that they do within these steps."""
+    monkeypatch.setattr(minitaur, "OVERHEAT_SHUTDOWN_TORQUE", 0.8)
+    monkeypatch.setattr(minitaur, "OVERHEAT_SHUTDOWN_TIME", 0.06)
+    ours, _ = trajectory("MinitaurBulletEnv-v0", 0)
+    theirs, _ = trajectory(gym.spec("MinitaurBulletEnv-v0").make, 0)
+    np.testing.assert_array_equal(ours, theirs)
+    assert 0 < ours[:, -8:].mean() < 1, "all motors, or none, were off"
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -337,6 +337,8 @@ def check_checkpoint_seconds(seen):
 def check_environment_timeout(seen):
     limits = seen.of("watchdog").limit
     assert set(limits[limits > 0]) == {77}
+    # On Ray: the driver's, the learner's, the worker's and the evaluator's.
+    assert (limits > 0).sum() >= (4 if seen.executor == "ray" else 1)
 
 
 CHECKS = {name[6:]: check for name, check in globals().items() if name.startswith("check_")}
