@@ -35,12 +35,13 @@ def trajectory(source, seed):
 
 def test_motors_that_overheat_are_switched_off(monkeypatch):
     """A lower limit than the robot's, so that they do within these steps."""
-    monkeypatch.setattr(minitaur, "OVERHEAT_SHUTDOWN_TORQUE", 0.8)
-    monkeypatch.setattr(minitaur, "OVERHEAT_SHUTDOWN_TIME", 0.06)
+    monkeypatch.setattr(minitaur, "OVERHEAT_SHUTDOWN_TORQUE", 2.0)
+    monkeypatch.setattr(minitaur, "OVERHEAT_SHUTDOWN_TIME", 0.05)
     ours, _ = trajectory("MinitaurBulletEnv-v0", 0)
     theirs, _ = trajectory(gym.spec("MinitaurBulletEnv-v0").make, 0)
     np.testing.assert_array_equal(ours, theirs)
-    assert 0 < ours[:, -8:].mean() < 1, "all motors, or none, were off"
+    fewer = np.diff(ours[:, -8:].sum(axis=1)) < 0
+    assert fewer[ours[1:, 30] != 0].any(), "none was switched off in a step, only in a reset"
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
