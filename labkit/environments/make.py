@@ -15,6 +15,7 @@ from labkit.runtime import quiet
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
+MINITAUR = "MinitaurBulletEnv-v0"
 FACTORY = "a class or a function that returns a new Gym environment each time"
 
 
@@ -76,11 +77,15 @@ def _maker(source: Any) -> Callable[[], gym.Env]:
     """What makes the environment: a registered id's constructor, or the user's own."""
     if isinstance(source, str):
         check_name(source)
-        from labkit.environments import minitaur  # loads the physics
-
-        return minitaur.make if source == minitaur.ID else gym.spec(source).make
+        return _make_minitaur if source == MINITAUR else gym.spec(source).make
     check_factory(source)
     return source
+
+
+def _make_minitaur() -> gym.Env:
+    with quiet():  # PyBullet prints folder names when it is imported
+        from labkit.environments import minitaur
+    return minitaur.make()
 
 
 def check_factory(make_env: Any) -> None:

@@ -12,12 +12,12 @@ import gym
 import numpy as np
 from pybullet_envs.bullet import minitaur, minitaur_gym_env
 
-ID = "MinitaurBulletEnv-v0"
+from labkit.environments.make import MINITAUR
 
 
 def make() -> gym.Env:
     """The registered Minitaur, with its time limit, as a `BatchedMinitaurEnv`."""
-    env = gym.spec(ID).make()
+    env = gym.spec(MINITAUR).make()
     raw: Any = env.unwrapped
     raw.__class__, raw.minitaur.__class__ = BatchedMinitaurEnv, BatchedMinitaur
     return env
