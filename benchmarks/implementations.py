@@ -12,8 +12,13 @@ from typing import Any
 import attrs
 
 ROOT = Path(__file__).resolve().parent.parent
-SB3_VENV = ROOT / ".venv-sb3"
-SB3_PYTHON = SB3_VENV / "bin" / "python"
+PEERS_VENV = ROOT / ".venv-peers"
+PEERS_PYTHON = PEERS_VENV / "bin" / "python"
+PEERS = {
+    "sb3_sac": "Stable-Baselines3 SAC (PyTorch)",
+    "sbx_sac": "SBX SAC (JAX)",
+    "sbx_crossq": "SBX CrossQ (JAX), critics of 256",
+}
 LIMIT_SECONDS = 600  # for one process; far more than any needs
 
 
@@ -42,15 +47,32 @@ class Implementation:
     unavailable: str = ""
 
 
-def list_implementations(with_sb3: bool) -> list[Implementation]:
-    """All implementations in the order of a round; makes .venv-sb3 if `with_sb3`."""
-    no_sb3 = "" if with_sb3 else "left out by --quick or --without-sb3"
-    if with_sb3:
+def list_implementations(with_peers: bool) -> list[Implementation]:
+    """All implementations in the order of a round; makes .venv-peers if `with_peers`.
+
+    Each peer runs with its own choice of threads and with one.
+    """
+    absent = "" if with_peers else "left out by --quick or --without-peers"
+    if with_peers:
         try:
-            make_sb3_venv()
+            make_peers_venv()
         except UnavailableError as error:
-            no_sb3 = str(error)
-    sb3 = {"module": "benchmarks.run_sb3", "python": str(SB3_PYTHON), "unavailable": no_sb3}
+            absent = str(error)
+    peers = [
+        Implementation(
+            key=f"{algorithm}{suffix}",
+            label=f"{label}, {threads}",
+            module="benchmarks.run_peer",
+            python=str(PEERS_PYTHON),
+            arguments=("--algorithm", algorithm, *arguments),
+            unavailable=absent,
+        )
+        for algorithm, label in PEERS.items()
+        for suffix, threads, arguments in (
+            ("", "its own threads", ()),
+            ("_1", "1 thread", ("--threads", "1")),
+        )
+    ]
     return [
         Implementation(
             "published", "published loop (TF-Agents tutorial)", "benchmarks.run_published"
@@ -62,24 +84,23 @@ def list_implementations(with_sb3: bool) -> list[Implementation]:
             "benchmarks.run_labkit",
             arguments=("--layer-norm",),
         ),
-        Implementation("sb3", "Stable-Baselines3, PyTorch's own threads", **sb3),
-        Implementation("sb3_1", "Stable-Baselines3, 1 thread", **sb3, arguments=("--threads", "1")),
+        *peers,
         Implementation("ray", "labkit, Ray executor", "benchmarks.run_ray"),
     ]
 
 
-def make_sb3_venv() -> None:
-    """Makes .venv-sb3 from requirements-sb3.txt, once.
+def make_peers_venv() -> None:
+    """Makes .venv-peers from requirements-peers.txt, once.
 
     Raises:
         UnavailableError: a step failed; the message ends with the last line of its output.
     """
-    requirements = ROOT / "benchmarks" / "requirements-sb3.txt"
-    stamp = SB3_VENV / ".stamp"
+    requirements = ROOT / "benchmarks" / "requirements-peers.txt"
+    stamp = PEERS_VENV / ".stamp"
     if stamp.exists() and stamp.read_text() == requirements.read_text():
         return
-    print("Making .venv-sb3 for Stable-Baselines3: a few minutes, once ...", flush=True)
-    pip = [str(SB3_PYTHON), "-m", "pip", "install", "--quiet"]
+    print("Making .venv-peers for Stable-Baselines3 and SBX: a few minutes, once ...", flush=True)
+    pip = [str(PEERS_PYTHON), "-m", "pip", "install", "--quiet"]
     # gym is a source distribution: the pinned setuptools builds it.
     tools = [
         line
@@ -87,14 +108,14 @@ def make_sb3_venv() -> None:
         if line.startswith(("setuptools", "wheel"))
     ]
     for command in (
-        [sys.executable, "-m", "venv", "--clear", str(SB3_VENV)],
+        [sys.executable, "-m", "venv", "--clear", str(PEERS_VENV)],
         [*pip, *tools],
         [*pip, "--no-build-isolation", "-r", str(requirements)],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise UnavailableError(f".venv-sb3 could not be made: {last[:200]}")
+            raise UnavailableError(f".venv-peers could not be made: {last[:200]}")
     stamp.write_text(requirements.read_text())
 
 

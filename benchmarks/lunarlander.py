@@ -141,16 +141,16 @@ def time_labkit(executor: str) -> float:
     return float(rows[last] - rows[WARMUP_STEPS])
 
 
-def timing(with_sb3: bool, repeats: int) -> dict[str, Any]:
+def timing(with_peers: bool, repeats: int) -> dict[str, Any]:
     """Times both executors and Stable-Baselines3 in alternation, each in its own process."""
     commands = {
         name: [sys.executable, "-m", "benchmarks.lunarlander", "--time", name]
         for name in ("local", "ray")
     }
-    if with_sb3:
-        implementations.make_sb3_venv()
+    if with_peers:
+        implementations.make_peers_venv()
         module = "benchmarks.lunarlander_sb3"
-        commands["sb3"] = [str(implementations.SB3_PYTHON), "-m", module, str(TIMED_STEPS)]
+        commands["sb3"] = [str(implementations.PEERS_PYTHON), "-m", module, str(TIMED_STEPS)]
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     env = {**os.environ, "PYTHONPATH": str(implementations.ROOT)}
     for _ in range(repeats):
@@ -175,7 +175,7 @@ def timing(with_sb3: bool, repeats: int) -> dict[str, Any]:
 @click.option("--train/--no-train", "trained", default=True, help="Train, or use existing runs.")
 @click.option("--page", "only_page", is_flag=True, help="Only write the page of the tracked runs.")
 @click.option("--timing/--no-timing", "timed", default=True, help="Time 20 000 steps.")
-@click.option("--without-sb3", is_flag=True, help="Leave Stable-Baselines3 out.")
+@click.option("--without-peers", is_flag=True, help="Leave Stable-Baselines3 out.")
 @click.option("--repeats", default=3, show_default=True, help="Rounds of the timing.")
 @click.option("--time", "only", type=click.Choice(["local", "ray"]), hidden=True)
 def main(
@@ -184,7 +184,7 @@ def main(
     trained: bool,
     only_page: bool,
     timed: bool,
-    without_sb3: bool,
+    without_peers: bool,
     repeats: int,
     only: str | None,
 ) -> None:
@@ -208,7 +208,7 @@ def main(
                 confirm(path)
             keep(executor, seed)
     if timed:
-        found = timing(not without_sb3, repeats)
+        found = timing(not without_peers, repeats)
         (RESULTS / "timing.json").write_text(json.dumps(found, indent=1) + "\n")
         print(found["seconds_per_20000_steps"])
     lunarlander_page.write()

@@ -1,4 +1,4 @@
-"""Times Stable-Baselines3's SAC on the lander; runs in .venv-sb3.
+"""Times Stable-Baselines3's SAC on the lander; runs in .venv-peers.
 
 python -m benchmarks.lunarlander_sb3 ITERATIONS
 """
@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from stable_baselines3 import SAC
 
-from benchmarks.run_sb3 import Ticking, hidden_output
+from benchmarks.peer import Ticking, hidden_output
 from benchmarks.stopwatch import Stopwatch
 
 WARMUP, INITIAL = 1_000, 1_000

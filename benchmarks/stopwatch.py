@@ -1,4 +1,4 @@
-"""Times a training loop; needs the standard library only, so that it runs in .venv-sb3, too."""
+"""Times a training loop; needs the standard library only, so that it runs in .venv-peers, too."""
 
 import argparse
 import json
@@ -59,7 +59,7 @@ class Stopwatch:
 
 def resident_mib() -> float:
     """Resident memory of this process in MiB."""
-    from labkit.teaching.memory import resident_bytes  # here, because .venv-sb3 has no labkit
+    from labkit.teaching.memory import resident_bytes  # here, because .venv-peers has no labkit
 
     return resident_bytes() / 2**20
 
@@ -82,7 +82,8 @@ def worker(main: Callable[[argparse.Namespace], dict[str, Any]]) -> None:
     parser.add_argument("--warmup", type=int, default=200, help="iterations before the timed")
     parser.add_argument("--iterations", type=int, default=1000, help="timed iterations")
     parser.add_argument("--initial", type=int, default=1000, help="env steps with random actions")
-    parser.add_argument("--threads", type=int, default=0, help="PyTorch's; 0 leaves its default")
+    parser.add_argument("--threads", type=int, default=0, help="the peer's; 0 leaves its default")
+    parser.add_argument("--algorithm", default="sb3_sac", help="the peer's: see peer.make")
     parser.add_argument("--layer-norm", action="store_true", help="labkit's normalised critics")
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="stored transitions")
     options = parser.parse_args()

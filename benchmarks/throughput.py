@@ -28,19 +28,19 @@ MARKS = ("<!-- written by make bench: begin -->\n", "<!-- written by make bench:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="A smoke run, without Stable-Baselines3.")
-@click.option("--without-sb3", is_flag=True, help="Leave Stable-Baselines3 out.")
+@click.option("--quick", is_flag=True, help="A smoke run, without the peers.")
+@click.option("--without-peers", is_flag=True, help="Leave Stable-Baselines3 and SBX out.")
 @click.option("--repeats", default=3, show_default=True, help="Runs of each implementation.")
 @click.option("--page", "only_page", is_flag=True, help="Do not measure; use throughput.json.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Output folder.")
-def main(quick: bool, without_sb3: bool, repeats: int, only_page: bool, out: Path | None) -> None:
+def main(quick: bool, without_peers: bool, repeats: int, only_page: bool, out: Path | None) -> None:
     """Measures, prints, and writes throughput.json and throughput.png."""
     if only_page:
         write(json.loads((RESULTS / "throughput.json").read_text()), RESULTS, into_readme=True)
         return
     started = time.monotonic()
     out = out or (RESULTS / "quick" if quick else RESULTS)
-    results = measure(quick, not (quick or without_sb3), 1 if quick else repeats)
+    results = measure(quick, not (quick or without_peers), 1 if quick else repeats)
     results["minutes"] = round((time.monotonic() - started) / 60, 1)
     write(results, out, into_readme=out == RESULTS)
     print(
@@ -48,11 +48,11 @@ def main(quick: bool, without_sb3: bool, repeats: int, only_page: bool, out: Pat
     )
 
 
-def measure(quick: bool, with_sb3: bool, repeats: int) -> dict[str, Any]:
+def measure(quick: bool, with_peers: bool, repeats: int) -> dict[str, Any]:
     """Runs all measurements, one process at a time."""
     size = QUICK if quick else FULL
     results: dict[str, Any] = {"machine": machine(), "settings": list(size), "repeats": repeats}
-    compared = implementations.list_implementations(with_sb3)
+    compared = implementations.list_implementations(with_peers)
     results["implementations"] = implementations.run_in_rounds(compared, repeats, size)
     print("  floor, breakdown, growth ...", flush=True)
     results["floor"] = implementations.run("benchmarks.floor")

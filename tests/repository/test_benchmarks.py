@@ -113,7 +113,7 @@ def test_stopwatch_counts_after_warmup_only(monkeypatch):
 def test_table():
     text = report.text(RESULTS)
     assert "| 125.0 " in text, "the median, not the mean"
-    assert "2.50 × (aim 2.0)" in text
+    assert "2.50 × (aim 3.0)" in text
     assert "skipped: not there" in text
     assert "| computed floor | 400 " in text
     assert "| 1 000 000 " in text
@@ -153,14 +153,16 @@ def test_results_give_the_reason_for_a_skipped_implementation(monkeypatch):
     results = implementations.run_in_rounds([broken, absent], 2, TINY)
     assert "No module named benchmarks.nowhere" in results["x"]["skipped"]
     assert results["y"] == {"label": "Y", "skipped": "no Y here"}
-    monkeypatch.setattr(implementations, "SB3_VENV", implementations.ROOT / "pyproject.toml" / "no")
+    monkeypatch.setattr(
+        implementations, "PEERS_VENV", implementations.ROOT / "pyproject.toml" / "no"
+    )
     monkeypatch.setattr(sys, "executable", "false")
     by_key = {one.key: one for one in implementations.list_implementations(True)}
-    assert "could not be made" in by_key["sb3"].unavailable
+    assert "could not be made" in by_key["sbx_crossq_1"].unavailable
 
 
 def test_each_worker_runs_small():
-    by_key = {one.key: one for one in implementations.list_implementations(with_sb3=False)}
+    by_key = {one.key: one for one in implementations.list_implementations(with_peers=False)}
     results = implementations.run_in_rounds([by_key["published"], by_key["labkit"]], 1, TINY)
     for entry in results.values():
         assert "repeats" in entry, entry.get("skipped")
@@ -179,8 +181,10 @@ def test_the_text_compares_the_ray_executor_with_baselines():
     measured = {"rate": 130.0, "cpu_ms": 14.0, "peak_mib": 2_500.0, "samples_per_insert": 257.25}
     measured |= {"staleness_median": 60.0, "staleness_max": 140.0}
     ray = {"label": "ray", "repeats": [measured]}
-    text = report.text({**RESULTS, "implementations": {**RESULTS["implementations"], "ray": ray}})
-    assert "2.60 × published (aim 2.4)" in text
+    peer = {"label": "SBX", "repeats": [{"rate": 50.0, "cpu_ms": 9.0, "peak_mib": 900.0}]}
+    compared = {**RESULTS["implementations"], "sbx_sac": peer, "ray": ray}
+    text = report.text({**RESULTS, "implementations": compared})
+    assert "2.60 × SBX (aim 1.3)" in text
     assert "32% of the floor" in text  # 130 of 400
     assert "257.2 for 256" in text
     assert "60 env steps older than the newest in the median, 140 at most" in text

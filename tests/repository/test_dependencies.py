@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
+PEERS = {"peer", "run_peer", "lunarlander_sb3"}  # they run in .venv-peers: requirements-peers.txt
 FILES = ("pyproject.toml", "requirements.lock", "environment.yml")
 
 
@@ -236,7 +237,7 @@ def test_what_is_imported_is_declared(folder, groups):
     declared = {pinned(line)[0] for group in groups for line in stated[group]}
     found = {}
     for path in (ROOT / folder).rglob("*.py"):
-        if path.stem.endswith("_sb3"):  # runs in .venv-sb3, from requirements-sb3.txt
+        if path.stem in PEERS:
             continue
         found[path.name] = undeclared(imported(path.read_text()), declared)
     for path in (ROOT / folder).glob("*.ipynb"):

@@ -1,6 +1,8 @@
-"""Stable-Baselines3's SAC on the same environment; runs in .venv-sb3, which has no labkit."""
+"""What the peers' programs share; runs in .venv-peers, which has no labkit.
 
-import argparse
+The peers are Stable-Baselines3 (PyTorch) and SBX (the same library in JAX).
+"""
+
 import contextlib
 import os
 from collections.abc import Iterator
@@ -8,11 +10,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
-from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from benchmarks.stopwatch import Stopwatch, worker
+from benchmarks.stopwatch import Stopwatch
+
+NET = [256, 256]
 
 
 class Minitaur(gymnasium.Env):
@@ -40,6 +43,46 @@ class Minitaur(gymnasium.Env):
         return observation.astype(np.float32), float(reward), bool(fell), False, info
 
 
+def minitaur() -> gymnasium.Env:
+    """The Minitaur with its registered time limit of 1000 env steps."""
+    return gymnasium.wrappers.TimeLimit(Minitaur(), 1000)
+
+
+def make(algorithm: str, env: gymnasium.Env, **settings: Any) -> OffPolicyAlgorithm:
+    """A model on `env`: one env step, one gradient step of 256, two hidden layers of 256.
+
+    Args:
+        algorithm: "sb3_sac", "sbx_sac" or "sbx_crossq".
+        env: trained on.
+        settings: of the algorithm's constructor; they replace those above.
+    """
+    net: Any = NET
+    if algorithm == "sb3_sac":
+        from stable_baselines3 import SAC as Algorithm
+    elif algorithm == "sbx_sac":
+        from sbx import SAC as Algorithm
+    else:  # CrossQ's own critics are 1024 wide
+        from sbx import CrossQ as Algorithm
+
+        net = {"pi": NET, "qf": NET}
+    work = {"train_freq": 1, "gradient_steps": 1, "batch_size": 256}
+    nets = {"policy_kwargs": {"net_arch": net}}
+    return Algorithm("MlpPolicy", env, **{**work, **nets, "seed": 0, **settings})
+
+
+def use_threads(count: int) -> None:
+    """Limits the arithmetic to `count` threads; 0 leaves each library its own choice.
+
+    Call it before `make`. JAX only knows one thread or all.
+    """
+    if count:
+        import torch
+
+        torch.set_num_threads(count)
+        if count == 1:
+            os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+
+
 class Ticking(BaseCallback):
     """Stops training when the stopwatch has timed its iterations."""
 
@@ -63,28 +106,3 @@ def hidden_output() -> Iterator[None]:
         os.dup2(kept, 1)
         os.close(kept)
         os.close(null)
-
-
-def main(options: argparse.Namespace) -> dict[str, float]:
-    """Times SB3's own loop: one env step, one gradient step of 256, two hidden layers of 256."""
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    stopwatch = Stopwatch(options.warmup, options.iterations)
-    with hidden_output():
-        model = SAC(
-            "MlpPolicy",
-            gymnasium.wrappers.TimeLimit(Minitaur(), 1000),
-            learning_starts=options.initial,
-            train_freq=1,
-            gradient_steps=1,
-            batch_size=256,
-            policy_kwargs={"net_arch": [256, 256]},
-            device="cpu",
-            seed=0,
-        )
-        model.learn(10**9, callback=Ticking(stopwatch, options.initial))
-    return {**stopwatch.result(), "threads": torch.get_num_threads()}
-
-
-if __name__ == "__main__":
-    worker(main)
