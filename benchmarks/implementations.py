@@ -58,6 +58,7 @@ def list_implementations(with_peers: bool) -> list[Implementation]:
             make_peers_venv()
         except UnavailableError as error:
             absent = str(error)
+    delayed = ("--actor-update-period", "2")
     peers = [
         Implementation(
             key=f"{algorithm}{suffix}",
@@ -71,13 +72,21 @@ def list_implementations(with_peers: bool) -> list[Implementation]:
         for suffix, threads, arguments in (
             ("", "its own threads", ()),
             ("_1", "1 thread", ("--threads", "1")),
+            ("_delayed", "1 thread, actor every 2nd step", ("--threads", "1", *delayed)),
         )
+        if not (suffix == "_delayed" and algorithm != "sbx_sac")
     ]
     return [
         Implementation(
             "published", "published loop (TF-Agents tutorial)", "benchmarks.run_published"
         ),
         Implementation("labkit", "labkit, local executor", "benchmarks.run_labkit"),
+        Implementation(
+            "labkit_delayed",
+            "labkit, actor every 2nd step",
+            "benchmarks.run_labkit",
+            arguments=delayed,
+        ),
         Implementation(
             "labkit_normalised",
             "labkit, normalised critics (its default)",

@@ -34,7 +34,11 @@ class TimedRun(run_directory.Run):
 
 
 def configure(
-    warmup: int, iterations: int, initial: int, layer_norm: bool = False
+    warmup: int,
+    iterations: int,
+    initial: int,
+    layer_norm: bool = False,
+    actor_update_period: int = 1,
 ) -> labkit.SACConfig:
     """Notebook 03's defaults with plain critics, as in the other implementations.
 
@@ -48,6 +52,7 @@ def configure(
         interim_eval_episodes=1,
         policy_save_interval=0,
         critic_layer_norm=layer_norm,
+        actor_update_period=actor_update_period,
     )
 
 
@@ -68,7 +73,8 @@ def time_training(
     Returns:
         See `Stopwatch.result`.
     """
-    config = configure(warmup, iterations, initial=1)
+    learned = parts.agent.actor_update_period
+    config = configure(warmup, iterations, initial=1, actor_update_period=learned)
     with tempfile.TemporaryDirectory() as folder:
         base = run_directory.open_run(folder, config)
         stopwatch = Stopwatch(warmup, iterations, at_start)
@@ -80,7 +86,13 @@ def time_training(
 
 def main(options: argparse.Namespace) -> dict[str, float]:
     """Times the loop."""
-    config = configure(options.warmup, options.iterations, options.initial, options.layer_norm)
+    config = configure(
+        options.warmup,
+        options.iterations,
+        options.initial,
+        options.layer_norm,
+        options.actor_update_period,
+    )
     parts = components.build(config)
     components.warm_up(config, parts)
     try:

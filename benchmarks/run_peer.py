@@ -10,10 +10,11 @@ def main(options: argparse.Namespace) -> dict[str, float]:
     """Times the loop."""
     peer.use_threads(options.threads)
     stopwatch = Stopwatch(options.warmup, options.iterations)
+    settings = {"learning_starts": options.initial, "device": "cpu"}
+    if options.actor_update_period > 1:  # SBX has it, Stable-Baselines3 has not
+        settings["policy_delay"] = options.actor_update_period
     with peer.hidden_output():
-        model = peer.make(
-            options.algorithm, peer.minitaur(), learning_starts=options.initial, device="cpu"
-        )
+        model = peer.make(options.algorithm, peer.minitaur(), **settings)
         model.learn(10**9, callback=peer.Ticking(stopwatch, options.initial))
     return stopwatch.result()
 

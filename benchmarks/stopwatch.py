@@ -84,6 +84,9 @@ def worker(main: Callable[[argparse.Namespace], dict[str, Any]]) -> None:
     parser.add_argument("--initial", type=int, default=1000, help="env steps with random actions")
     parser.add_argument("--threads", type=int, default=0, help="the peer's; 0 leaves its default")
     parser.add_argument("--algorithm", default="sb3_sac", help="the peer's: see peer.make")
+    parser.add_argument(
+        "--actor-update-period", type=int, default=1, help="critic steps for each of the actor"
+    )
     parser.add_argument("--layer-norm", action="store_true", help="labkit's normalised critics")
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="stored transitions")
     options = parser.parse_args()

@@ -39,6 +39,8 @@ UNTUNED: dict[str, Any] = {
     "critic_layer_norm": False,
     "observation_scale": (),  # empty: observations are used as they are
 }
+# Fields that the runs of earlier versions lack, with the values that those versions used.
+ADDED: dict[str, Any] = {"actor_update_period": 1}
 # These do not change what is learned: a run may be resumed with others.
 FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds", "environment_timeout")
 STRATEGIES = "'auto', 'cpu', 'gpu', 'tpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
@@ -84,6 +86,9 @@ class SACConfig:
     critic_learning_rate: float = real(3e-4, 0, 1, "Adam step size", above=True)
     actor_learning_rate: float = real(3e-4, 0, 1, "Adam step size", above=True)
     alpha_learning_rate: float = real(3e-4, 0, 1, "Adam step size", above=True)
+    actor_update_period: int = integer(
+        1, 1, 1_000, "gradient steps of the critics for each of the actor"
+    )
     target_update_tau: float = real(0.005, 0, 1, "share of the new weights", above=True)
     target_update_period: int = integer(1, 1, 1_000_000, "gradient steps")
     gamma: float = real(0.99, 0, 1, "discount per env step")

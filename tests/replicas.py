@@ -44,7 +44,8 @@ def make_agent(strategy, momentum: float, period: int):
 
     env = make_environment("MinitaurBulletEnv-v0", seed=0)
     runtime.seed_everything(0)
-    made = agent.create_agent(attrs.evolve(CONFIG, target_update_period=period), env, strategy)
+    config = attrs.evolve(CONFIG, target_update_period=period, actor_update_period=period)
+    made = agent.create_agent(config, env, strategy)
     # The same numbers whatever generator the strategy initialises its copies with.
     generator = np.random.default_rng(5)
     for variable in made.variables:
@@ -87,8 +88,7 @@ def weights(agent) -> dict[str, np.ndarray]:
 
 
 def learn_on(strategy, share=slice(None)) -> dict[str, np.ndarray]:
-    """Gradients of one step, targets of a longer period, weights and losses of ten steps."""
-    pass
+    """Gradients of one step, weights after longer periods, weights and losses of ten steps."""
     from labkit.replay.transitions import Layout
 
     agent = make_agent(strategy, momentum=0.9, period=2)
@@ -132,7 +132,6 @@ def loss_with_hand_overs(strategy) -> np.ndarray:
     """The loss of one batch where the threads of the replicas hand over before each draw."""
     import tensorflow as tf
 
-    pass
     from labkit.replay.transitions import Layout, unpack
 
     agent = make_agent(strategy, momentum=0.0, period=1)

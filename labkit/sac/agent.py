@@ -1,7 +1,7 @@
 """The SAC agent of TF-Agents with seeded noise, on the networks of `networks`."""
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +14,9 @@ from labkit.config import SACConfig
 from labkit.parameters import invalid
 from labkit.sac.networks import ScaledActorNetwork, ScaledCriticNetwork
 from labkit.strategy import replica_slice
+
+if TYPE_CHECKING:
+    from tf_agents.trajectories import trajectory
 
 
 class _Draw(threading.local):
@@ -33,12 +36,42 @@ class SeededSacAgent(sac_agent.SacAgent):
     noise of gradient step k comes from a counter-based generator (Salmon et al. 2011, as
     `tf.random.stateless_normal`) keyed by (seed, k). So a run can be repeated and resumed, and N
     replicas use the slices of what one device would draw for the whole batch.
+
+    Actor and temperature take one gradient step for every `actor_update_period` of the critics
+    (Fujimoto et al. 2018, section 5.2); see `update.make_update`, which calls `train` for such a
+    step and `train_critics` for the others.
     """
 
-    def __init__(self, *args: Any, seed: int = 0, **kwargs: Any):
+    def __init__(self, *args: Any, seed: int = 0, actor_update_period: int = 1, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._seed = seed
+        self.actor_update_period = actor_update_period
         self._draw = _Draw()
+
+    def train_critics(self, experience: "trajectory.Transition") -> tf.Tensor:
+        """The first third of `train`: a gradient step of the critics; then the targets follow.
+
+        Returns the critic loss, a scalar. TF-Agents has no such method.
+        """
+        before, step, after = self._as_transition(experience)
+        critics = (self._critic_network_1, self._critic_network_2)
+        variables = [v for network in critics for v in network.trainable_variables]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            loss = self._critic_loss_weight * self.critic_loss(
+                before,
+                step.action,
+                after,
+                td_errors_loss_fn=self._td_errors_loss_fn,
+                gamma=self._gamma,
+                reward_scale_factor=self._reward_scale_factor,
+                training=True,
+            )
+        tf.debugging.check_numerics(loss, "Critic loss is inf or nan.")
+        self._apply_gradients(tape.gradient(loss, variables), variables, self._critic_optimizer)
+        self.train_step_counter.assign_add(1)
+        self._update_target()
+        return loss
 
     # Each update samples actions three times; their numbers give each its own noise.
     def critic_loss(self, *args: Any, **kwargs: Any) -> tf.Tensor:
@@ -139,12 +172,13 @@ def create_agent(
 
 
 def hyperparameters(config: SACConfig) -> dict[str, Any]:
-    """The keyword arguments of `SacAgent` that come from the configuration."""
+    """The keyword arguments of `SeededSacAgent` that come from the configuration."""
     adam = tf.keras.optimizers.Adam
     return {
         "actor_optimizer": adam(learning_rate=config.actor_learning_rate),
         "critic_optimizer": adam(learning_rate=config.critic_learning_rate),
         "alpha_optimizer": adam(learning_rate=config.alpha_learning_rate),
+        "actor_update_period": config.actor_update_period,
         "target_update_tau": config.target_update_tau,
         "target_update_period": config.target_update_period,
         "td_errors_loss_fn": tf.math.squared_difference,

@@ -21,6 +21,9 @@ def make_update(
     Every replica takes its share of the one global batch, so that N replicas train on what one
     device would (TF-Agents' `Learner` gives each replica a whole batch instead).
 
+    In a step that is not one of the actor's (`agent.actor_update_period`), the actor loss and the
+    alpha loss are not computed, and 0 is returned for them.
+
     Returns:
         A function of rows `[batch, width] float32` that returns `[critic loss, actor loss,
         alpha loss, log α] float32` and all of the actor's parameters in one flat float32 vector.
@@ -28,15 +31,28 @@ def make_update(
     """
     replicas = strategy.num_replicas_in_sync
 
-    def train_replica(rows: tf.Tensor) -> tf.Tensor:
+    def train_all(rows: tf.Tensor) -> tf.Tensor:
         extra = agent.train(unpack(replica_slice(rows, replicas), layout)).extra
         return tf.stack([extra.critic_loss, extra.actor_loss, extra.alpha_loss])
 
+    def train_critics(rows: tf.Tensor) -> tf.Tensor:
+        loss = agent.train_critics(unpack(replica_slice(rows, replicas), layout))
+        return tf.stack([loss, 0.0, 0.0])
+
+    def on_replicas(train: Callable[[tf.Tensor], tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
+        # TF-Agents divides each replica's sum by the global batch: their sum is the mean.
+        shares = strategy.run(train, (rows,))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
+
     @tf.function(autograph=False)
     def update(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        # TF-Agents divides each replica's sum by the global batch: their sum is the mean.
-        shares = strategy.run(train_replica, (rows,))
-        losses = strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
+        if agent.actor_update_period == 1:
+            losses = on_replicas(train_all, rows)
+        else:
+            due = tf.equal(agent.train_step_counter % agent.actor_update_period, 0)
+            losses = tf.cond(
+                due, lambda: on_replicas(train_all, rows), lambda: on_replicas(train_critics, rows)
+            )
         return tf.concat([losses, [agent._log_alpha.read_value()]], 0), flat_weights(agent)
 
     return update

@@ -49,7 +49,7 @@ class Learner:
         self.step = self.env_step = 0
         self.evaluated: set[tuple[int, bool]] = set()  # (gradient step, final evaluation or not)
         self.last_return = "not yet"
-        self._loss_sum, self._loss_count = np.zeros(4), 0
+        self._clear_losses()
         self.saved_step, self._policy_step, self._spent = -1, -1, 0.0
 
     # --- start and resume
@@ -71,6 +71,7 @@ class Learner:
             self._spent = float(state["seconds"])
             *loss_sum, self._loss_count = state["losses"]
             self._loss_sum = np.array(loss_sum, float).reshape(4)
+            self._actor_loss_count = int(state.get("actor_losses", self._loss_count))
         if lost := self.run.cut_metrics(length, self.step):
             print(lost)
         self.saved_step = self.step
@@ -136,17 +137,27 @@ class Learner:
         `losses` are as `gradient_steps` returned them, `env_step` includes the warm-up, and
         `collect_return` is the mean return of the latest collected episodes.
         """
+        period = self.config.actor_update_period
+        self._actor_loss_count += -(-(self.step + count) // period) - -(-self.step // period)
         self.step += count
         self.env_step = env_step
         self._loss_sum += losses
         self._loss_count += count
         if self._due(self.config.log_interval) or self.step == self.config.num_iterations:
-            alpha, means = float(np.exp(losses[3])), self._loss_sum[:3] / self._loss_count
-            self.logger.log(self.step, env_step, means.tolist(), alpha, collect_return)
-            self._loss_sum, self._loss_count = np.zeros(4), 0
+            alpha = float(np.exp(losses[3]))
+            self.logger.log(self.step, env_step, self._mean_losses(), alpha, collect_return)
+            self._clear_losses()
         # The last policy is saved before its score: a run that has its score has its policy.
         if self._due(self.config.policy_save_interval) or self.step == self.config.num_iterations:
             self._save_policy()
+
+    def _clear_losses(self) -> None:
+        self._loss_sum, self._loss_count, self._actor_loss_count = np.zeros(4), 0, 0
+
+    def _mean_losses(self) -> list[float]:
+        """Mean critic, actor and alpha loss; NaN where there was none since the last row."""
+        actor_steps = self._actor_loss_count or np.nan
+        return (self._loss_sum[:3] / (self._loss_count, actor_steps, actor_steps)).tolist()
 
     def _save_policy(self) -> None:
         if self._policy_step != self.step:
@@ -212,6 +223,7 @@ class Learner:
             "seconds": self.logger.seconds(),
             "metrics_bytes": self.run.sync_metrics(),
             "losses": [*self._loss_sum.tolist(), self._loss_count],
+            "actor_losses": self._actor_loss_count,
             **state,
         }
         arrays = [variable.numpy() for variable in state_variables(self.agent)]

@@ -29,7 +29,7 @@ from typing import Any
 import attrs
 import pandas as pd
 
-from labkit.config import FREE_TO_CHANGE, SACConfig
+from labkit.config import ADDED, FREE_TO_CHANGE, SACConfig
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
@@ -139,7 +139,7 @@ def read_config(path: Path) -> SACConfig:
     if version != FORMAT:
         raise ParameterError(f"{file} has format {version!r}; this labkit reads format {FORMAT}")
     try:
-        return SACConfig.parse(fields)
+        return SACConfig.parse({**ADDED, **fields})
     except (ParameterError, TypeError, AttributeError) as error:
         raise ParameterError(f"{file} is damaged: {error}") from None
 

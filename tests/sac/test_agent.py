@@ -134,6 +134,49 @@ def test_fast_and_plain_steps_agree_for_100_steps(small_config, env, random_rows
         assert np.abs(weights - before).max() > 10 * difference, "it moved more than it differs"
 
 
+def test_the_actor_takes_every_second_step_and_the_critics_take_all(small_config, env, random_rows):
+    """Critics: TF-Agents' own `train` from the same state. Actor and α: still between two steps."""
+    delayed = make_agent(small_config(actor_update_period=2), env)
+    plain = make_agent(small_config(), env)
+    update = make_update(delayed, LAYOUT, tf.distribute.get_strategy())
+    train = tf.function(plain.train, autograph=False)
+    first, *batches = (tf.constant(random_rows(32, seed)) for seed in range(7))
+    update(first), train(unpack(first, LAYOUT))
+    for number, rows in enumerate(batches, 1):
+        for ours, theirs in zip(*map(agents.state_variables, (delayed, plain)), strict=True):
+            theirs.assign(ours)
+        before = numbers(delayed)
+        losses, _ = update(rows)
+        extra = train(unpack(rows, LAYOUT)).extra
+        after, expected = numbers(delayed), numbers(plain)
+        due = number % 2 == 0
+        for name, values in after.items():
+            still = not due and name in ("actor", "log alpha")
+            wanted = before[name] if still else expected[name]
+            np.testing.assert_allclose(values, wanted, rtol=1e-5, atol=1e-7, err_msg=name)
+            assert np.array_equal(values, before[name]) == still, name
+        assert float(losses[0]) == pytest.approx(float(extra.critic_loss), rel=1e-5)
+        assert np.all((losses[1:3].numpy() != 0) == due)
+    optimizers = (delayed._critic_optimizer, delayed._actor_optimizer, delayed._alpha_optimizer)
+    assert [int(one.iterations) for one in optimizers] == [7, 4, 4]
+
+
+def numbers(agent):
+    """The weights of each network in one vector, and log α."""
+    networks = {
+        "actor": agent._actor_network,
+        "critic 1": agent._critic_network_1,
+        "critic 2": agent._critic_network_2,
+        "target 1": agent._target_critic_network_1,
+        "target 2": agent._target_critic_network_2,
+    }
+    found = {
+        name: np.concatenate([v.numpy().ravel() for v in network.variables])
+        for name, network in networks.items()
+    }
+    return {**found, "log alpha": agent._log_alpha.numpy()}
+
+
 def windows(rows):
     """Rows as the trajectories `[batch, 2, …]` that TF-Agents' own table would hold."""
     observations = np.stack([rows[:, :28], rows[:, 38:]], axis=1)

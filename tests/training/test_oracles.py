@@ -46,16 +46,20 @@ def test_two_runs_of_one_seed_are_equal(small_config, tmp_path):
     assert (tables[0] != tables[2]).any()
 
 
-def test_a_row_holds_the_mean_losses_since_the_last_row(small_config, tmp_path):
+@pytest.mark.parametrize("period", [1, 3])
+def test_a_row_holds_the_mean_losses_since_the_last_row(small_config, tmp_path, period):
     fields = {"env_name": ENV, "replay": "tf_uniform", "steps_per_call": 1, "num_iterations": 40}
-    fields |= {"eval_interval": 0, "num_eval_episodes": 1}
+    fields |= {"eval_interval": 0, "num_eval_episodes": 1, "actor_update_period": period}
     tables = []
     for interval in (1, 10):
         config = small_config(**fields, log_interval=interval)
         run = labkit.train(config, labkit.open_run(tmp_path / str(interval), config))
-        tables.append(run.metrics()[["critic_loss", "actor_loss", "alpha_loss"]].dropna())
+        metrics = run.metrics().dropna(subset="critic_loss")
+        tables.append(metrics[["critic_loss", "actor_loss", "alpha_loss"]])
     each, means = (table.to_numpy() for table in tables)
-    np.testing.assert_allclose(means, each.reshape(4, 10, 3).mean(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(means, np.nanmean(each.reshape(4, 10, 3), axis=1), rtol=1e-5)
+    without = np.arange(40) % period != 0  # steps of the critics alone: no loss of the actor
+    np.testing.assert_array_equal(np.isnan(each[:, 1]), without)
 
 
 @pytest.mark.timeout(200)

@@ -39,6 +39,7 @@ OFF_DEFAULT = {
     "critic_learning_rate": 1e-3,
     "actor_learning_rate": 2e-3,
     "alpha_learning_rate": 4e-3,
+    "actor_update_period": 2,
     "target_update_tau": 0.02,
     "target_update_period": 3,
     "gamma": 0.9,
@@ -253,6 +254,13 @@ def check_actor_learning_rate(seen):
 
 def check_alpha_learning_rate(seen):
     assert_rates(seen, 2, 4e-3)
+
+
+def check_actor_update_period(seen):
+    assert set(seen.agents("actor_period")) == {2}
+    arrays, _ = checkpoint.load(checkpoint.latest(seen.path / "checkpoints"))
+    counts = {int(array) for array in arrays if array.dtype == np.int64 and array.ndim == 0}
+    assert counts >= {48, 24}, "Adam's own counts of its steps: critics, actor"
 
 
 def check_target_update_tau(seen):

@@ -47,6 +47,7 @@ def _agent(_, agent, *args, **kwargs):
         gamma=agent._gamma,
         tau=agent._target_update_tau,
         period=agent._target_update_period,
+        actor_period=agent.actor_update_period,
         reward_scale=agent._reward_scale_factor,
         log_alpha=agent._log_alpha.numpy(),
         target_entropy=agent._target_entropy,
