@@ -1,4 +1,4 @@
-"""Wall time of each component of labkit's iteration, in the training loop and alone.
+"""Time of each component of labkit's iteration, in the training loop and alone: wall and CPU.
 
 This runs in a separate process, because its probes slow the loop down a little. `probe` wraps
 functions that `labkit.training.local` calls. If one of them moves, `probe` must follow; `main`
@@ -7,6 +7,7 @@ raises an error that names every probe that was never called.
 
 import argparse
 import concurrent.futures
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import labkit
+from benchmarks import thread_time
 from benchmarks.run_labkit import configure, time_training
 from benchmarks.stopwatch import per_call_ms, worker
 from labkit.environments.seeding import raw_env
@@ -28,6 +30,7 @@ POLICY, WRITING, WAITING = "policy", "writing", "waiting for the gradient step"
 SAMPLING, GRADIENT = "sampling", "gradient step"  # in the loop, a gradient step includes sampling
 ACTS = (POLICY, ENGINE, ENVIRONMENT, WRAPPERS, WRITING, WAITING)  # in the acting thread
 LEARNS = (GRADIENT,)  # in the learning thread
+ACTING, REST = "acting thread", "sampling and other threads"
 
 
 class Probes:
@@ -84,8 +87,10 @@ def split(probes: Probes, iterations: int, wall_ms: float) -> dict[str, float]:
     return {**found, "the rest": wall_ms - sum(found[name] for name in ACTS)}
 
 
-def alone(parts: components.TrainingComponents, config: labkit.SACConfig) -> dict[str, float]:
-    """Milliseconds of one call of each component while nothing else runs."""
+def calls_of(
+    parts: components.TrainingComponents, config: labkit.SACConfig
+) -> dict[str, tuple[Callable[[], object], int]]:
+    """One call of each component, compiled and with full buffers; and how many calls to time."""
     env, policy = parts.collect_env, ActorPolicy(parts.agent, seed=0)
     step = env.reset()
     observation, action = step.observation, policy(step.observation)
@@ -98,12 +103,34 @@ def alone(parts: components.TrainingComponents, config: labkit.SACConfig) -> dic
     for _ in range(20):  # compiles the update and consumes the prefetched batches
         update(rows), next(batches)
     return {
-        POLICY: per_call_ms(lambda: policy(observation), 200),
-        "environment": per_call_ms(lambda: env.step(next(choose)), 100),
-        WRITING: per_call_ms(lambda: parts.replay.write(transition), 200),
-        SAMPLING: per_call_ms(lambda: next(batches), 50),
-        GRADIENT: per_call_ms(lambda: update(rows), 50),
+        POLICY: (lambda: policy(observation), 200),
+        "environment": (lambda: env.step(next(choose)), 100),
+        WRITING: (lambda: parts.replay.write(transition), 200),
+        SAMPLING: (lambda: next(batches), 50),
+        GRADIENT: (lambda: update(rows), 50),
     }
+
+
+def cpu_in_loop(
+    alone: dict[str, dict[int, float]], spent: dict[int, float], iterations: int
+) -> dict[str, float]:
+    """CPU milliseconds of one iteration by the part that each thread works for.
+
+    The acting thread runs the environment, the policy and the writer. TensorFlow's threads have no
+    names: those that worked for the gradient step while it ran alone are its threads. What is left
+    is mostly sampling.
+    """
+    acting, others = threading.get_native_id(), set(alone) - {GRADIENT}
+    learning = {
+        thread
+        for thread, ms in alone[GRADIENT].items()
+        if thread != acting and ms > max(alone[part].get(thread, 0.0) for part in others)
+    }
+    found: defaultdict[str, float] = defaultdict(float)
+    for thread, ms in spent.items():
+        part = ACTING if thread == acting else GRADIENT if thread in learning else REST
+        found[part] += ms / iterations
+    return dict(found)
 
 
 def main(options: argparse.Namespace) -> dict[str, Any]:
@@ -116,17 +143,27 @@ def main(options: argparse.Namespace) -> dict[str, Any]:
     parts = components.build(config)
     components.warm_up(config, parts)
     with labkit.quiet():
-        one_by_one = alone(parts, config)
-    probes = Probes()
+        calls = calls_of(parts, config)
+        alone = {part: per_call_ms(call, count) for part, (call, count) in calls.items()}
+        cpu = {part: thread_time.of_call(call, 4 * count) for part, (call, count) in calls.items()}
+    probes, before = Probes(), {}
     probe(parts, probes)
-    timed = time_training(parts, options.warmup, options.iterations, probes.clear)
+
+    def begin() -> None:
+        probes.clear()
+        before.update(thread_time.by_thread())
+
+    timed = time_training(parts, options.warmup, options.iterations, begin)
+    spent = thread_time.spent(before)
     parts.close()
     uncalled = [name for name in (ENGINE, POLICY, WRITING, *LEARNS) if not probes.calls[name]]
     if uncalled:
         raise RuntimeError(f"labkit.training.local no longer calls: {', '.join(uncalled)}")
     return {
-        "alone": one_by_one,
+        "alone": alone,
+        "cpu_alone": {part: sum(used.values()) for part, used in cpu.items()},
         "in_loop": split(probes, options.iterations, timed["wall_ms"]),
+        "cpu_in_loop": cpu_in_loop(cpu, spent, options.iterations),
         **timed,
     }
 

@@ -61,6 +61,10 @@ def _throughput(results: dict[str, Any]) -> str:
                 f"{it['peak_mib']:.0f}",
             )
         )
+    if bound := _sum_of_parts(results):
+        cpu, wall = bound
+        name = "sum of the parts alone / cores"
+        rows.append((name, f"{1e3 / wall:.0f}", "", "", f"{cpu:.1f}", ""))
     if "floor" in results:
         floor = results["floor"]
         rows.append(
@@ -74,6 +78,14 @@ def _throughput(results: dict[str, Any]) -> str:
             )
         )
     return _table(header, rows)
+
+
+def _sum_of_parts(results: dict[str, Any]) -> tuple[float, float] | None:
+    """CPU ms of an iteration if each part cost what it costs alone, and ms on all cores."""
+    if "cpu_alone" not in results.get("breakdown", {}):
+        return None
+    cpu = sum(results["breakdown"]["cpu_alone"].values())
+    return cpu, cpu / results["floor"]["cores"]
 
 
 def _ray(results: dict[str, Any]) -> str:
@@ -97,30 +109,50 @@ def _ray(results: dict[str, Any]) -> str:
 
 
 def _breakdown(results: dict[str, Any]) -> str:
-    loop, alone = results["breakdown"]["in_loop"], results["breakdown"]["alone"]
-    floor = results["floor"]
+    measured, floor = results["breakdown"], results["floor"]
+    loop, alone = measured["in_loop"], measured["alone"]
+    cpu = measured.get("cpu_alone", {})
     least = {"physics engine": floor["physics_ms"], "gradient step": floor["arithmetic_ms"]}
     rows = [
         (
             name,
             f"{ms:.2f}",
             f"{alone[name]:.2f}" if name in alone else "",
+            f"{cpu[name]:.2f}" if name in cpu else "",
             f"{least[name]:.2f}" if name in least else "",
         )
         for name, ms in loop.items()
     ]
     rows += [
-        (f"{name} in all", "", f"{alone[name]:.2f}", "")
+        (f"{name} in all", "", f"{alone[name]:.2f}", f"{cpu[name]:.2f}" if name in cpu else "", "")
         for name in ("environment", "sampling")
         if name in alone
     ]
     rate = floor["flops_per_second"] / 1e9
     return (
-        _table(("milliseconds of one iteration", "in the loop", "alone", "floor"), rows)
+        _table(
+            ("milliseconds of one iteration", "in the loop", "alone", "CPU alone", "floor"), rows
+        )
         + "\n\nGradient steps run in a second thread, in parallel, and include sampling. "
         f"Floor: {floor['physics_ms']:.2f} ms of physics and\n"
         f"{floor['flops'] / 1e6:.0f} MFLOP at {rate:.0f} GFLOP/s a core, "
         f"overlapped without loss on {floor['cores']} cores: {floor['floor_ms']:.2f} ms."
+        + _cpu_by_thread(results)
+    )
+
+
+def _cpu_by_thread(results: dict[str, Any]) -> str:
+    """Where the loop's CPU time goes, and how much more it is than that of the parts alone."""
+    bound = _sum_of_parts(results)
+    if bound is None:
+        return ""
+    measured = results["breakdown"]
+    threads = "; ".join(f"{part} {ms:.2f}" for part, ms in measured["cpu_in_loop"].items())
+    return (
+        f"\nCPU milliseconds of an iteration by thread, in the loop: {threads}; in all "
+        f"{measured['cpu_ms']:.2f}. The parts alone\ntake {bound[0]:.2f}: on "
+        f"{results['floor']['cores']} cores that run them side by side without a loss "
+        f"{bound[1]:.2f} ms."
     )
 
 

@@ -27,10 +27,3 @@ def of_call(call: Callable[[], object], calls: int) -> dict[int, float]:
     for _ in range(calls):
         call()
     return {thread: ms / calls for thread, ms in spent(before).items()}
-
-
-def label(alone: dict[str, dict[int, float]]) -> dict[int, str]:
-    """The part that each thread worked most for while each part ran alone."""
-    threads = {thread for used in alone.values() for thread in used}
-    most = {t: max(alone, key=lambda part: alone[part].get(t, 0.0)) for t in threads}
-    return {t: part for t, part in most.items() if alone[part].get(t, 0.0) > 0.0}

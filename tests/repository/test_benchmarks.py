@@ -1,5 +1,6 @@
 """The benchmarks' computations, tables and figures, and small runs of each worker."""
 
+import re
 import sys
 
 import click
@@ -17,6 +18,7 @@ from benchmarks import (
     throughput,
 )
 from benchmarks import stopwatch as stopwatch_module
+from benchmarks.breakdown import REST
 from benchmarks.implementations import Implementation
 from benchmarks.stopwatch import Stopwatch
 from labkit.sac.evaluation import Evaluation
@@ -57,6 +59,9 @@ RESULTS = {
     },
     "breakdown": {
         "alone": {"policy": 0.03, "environment": 2.8, "gradient step": 6.0},
+        "cpu_alone": {"policy": 0.03, "environment": 2.77, "gradient step": 7.2},
+        "cpu_in_loop": {"acting thread": 3.5, "gradient step": 7.0},
+        "cpu_ms": 10.5,
         "in_loop": {"policy": 0.05, "physics engine": 2.5, "gradient step": 6.5, "the rest": 0.5},
     },
     "growth": growth.summary(
@@ -111,11 +116,13 @@ def test_stopwatch_counts_after_warmup_only(monkeypatch):
 
 
 def test_table():
-    text = report.text(RESULTS)
+    text = re.sub(" +", " ", report.text(RESULTS))
     assert "| 125.0 " in text, "the median, not the mean"
     assert "2.50 × (aim 3.0)" in text
     assert "skipped: not there" in text
     assert "| computed floor | 400 " in text
+    assert "| sum of the parts alone / cores | 200 " in text, "10 ms on two cores"
+    assert "acting thread 3.50; gradient step 7.00; in all 10.50" in text
     assert "| 1 000 000 " in text
     assert "| 0.96 " in text, "115 of 120: the median of 115/120, 116/121 and 114/122"
     assert "below 4096 MiB: met." in text
@@ -170,6 +177,9 @@ def test_each_worker_runs_small():
         assert 300 < entry["repeats"][0]["peak_mib"] < 4096
     parts = implementations.run("benchmarks.breakdown", TINY)
     in_loop = parts["in_loop"]
+    assert set(parts["cpu_in_loop"]) == {"acting thread", "gradient step", REST}
+    assert min(parts["cpu_in_loop"].values()) > 0
+    assert sum(parts["cpu_in_loop"].values()) == pytest.approx(parts["cpu_ms"], rel=0.3)
     assert min(in_loop[name] for name in ("policy", "writing", "gradient step")) > 0
     assert in_loop["physics engine"] > 0
     grown = implementations.run("benchmarks.growth", [*TINY, "--sizes", "300", "600"])
