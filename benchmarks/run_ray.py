@@ -17,20 +17,24 @@ from labkit.training import run_directory
 
 
 def process_tree() -> dict[int, tuple[float, float]]:
-    """CPU seconds and peak MiB of this process and of all its descendants, by process id."""
+    """CPU seconds and MiB of this process and of all its descendants, by process id.
+
+    A page that n processes share counts 1/n in each (proportional set size), so that the sum is
+    what the processes take together.
+    """
     parents: dict[int, int] = {}
     found: dict[int, tuple[float, float]] = {}
     ticks = os.sysconf("SC_CLK_TCK")
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             stat = (entry / "stat").read_text().rpartition(")")[2].split()
-            status = (entry / "status").read_text()
+            memory = (entry / "smaps_rollup").read_text()
         except OSError:
             continue
         pid = int(entry.name)
         parents[pid] = int(stat[1])
-        peak = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
-        found[pid] = ((int(stat[11]) + int(stat[12])) / ticks, sum(map(int, peak)) / 1024)
+        shares = [line.split()[1] for line in memory.splitlines() if line.startswith("Pss:")]
+        found[pid] = ((int(stat[11]) + int(stat[12])) / ticks, sum(map(int, shares)) / 1024)
     tree = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in tree} - tree:
         tree |= more
@@ -80,7 +84,7 @@ def main(options: argparse.Namespace) -> dict[str, float]:
         "rate": options.iterations / seconds,
         "wall_ms": 1e3 * seconds / options.iterations,
         "cpu_ms": 1e3 * (cpu[1] - cpu[0]) / options.iterations,
-        "peak_mib": sum(peak for _, peak in usage.recorded[last].values()),
+        "peak_mib": sum(mib for _, mib in usage.recorded[last].values()),
         "samples_per_insert": config.batch_size * options.iterations / float(env_steps),
         "staleness_median": summary["staleness_median"],
         "staleness_max": summary["staleness_max"],
