@@ -11,6 +11,7 @@ from labkit.strategy import replica_slice
 
 if TYPE_CHECKING:
     from tensorflow.types.experimental import GenericFunction as TensorFlowFunction
+    from tf_agents.trajectories import trajectory
 
 
 def make_update(
@@ -31,17 +32,19 @@ def make_update(
     """
     replicas = strategy.num_replicas_in_sync
 
-    def train_all(rows: tf.Tensor) -> tf.Tensor:
-        extra = agent.train(unpack(replica_slice(rows, replicas), layout)).extra
+    def train_all(batch: "trajectory.Transition") -> tf.Tensor:
+        extra = agent.train(batch).extra
         return tf.stack([extra.critic_loss, extra.actor_loss, extra.alpha_loss])
 
-    def train_critics(rows: tf.Tensor) -> tf.Tensor:
-        loss = agent.train_critics(unpack(replica_slice(rows, replicas), layout))
-        return tf.stack([loss, 0.0, 0.0])
+    def train_critics(batch: "trajectory.Transition") -> tf.Tensor:
+        return tf.stack([agent.train_critics(batch), 0.0, 0.0])
 
-    def on_replicas(train: Callable[[tf.Tensor], tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
+    def on_replicas(train: Callable[..., tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
+        def train_share(rows: tf.Tensor) -> tf.Tensor:
+            return train(unpack(replica_slice(rows, replicas), layout))
+
         # TF-Agents divides each replica's sum by the global batch: their sum is the mean.
-        shares = strategy.run(train, (rows,))
+        shares = strategy.run(train_share, (rows,))
         return strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
 
     @tf.function(autograph=False)
