@@ -81,7 +81,8 @@ class RunLogger:
             default.__exit__(None, None, None)
 
     def save_policy(self) -> None:
-        """Replaces `policy/` by the newest deterministic policy."""
+        """Replaces `policy/` by the newest deterministic policy; see `Run.check_lock`."""
+        self._run.check_lock()
         partial, final = self._run.path / "policy.partial", self._run.path / "policy"
         with storage(final), quiet():
             shutil.rmtree(partial, ignore_errors=True)

@@ -31,7 +31,7 @@ import pandas as pd
 
 from labkit.config import FREE_TO_CHANGE, SACConfig
 from labkit.environments.make import check_name
-from labkit.errors import ParameterError, storage
+from labkit.errors import ParameterError, StorageError, storage
 from labkit.parameters import invalid
 from labkit.runtime import installed_version
 from labkit.sac.evaluation import Evaluation
@@ -49,10 +49,28 @@ PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "numpy")
 
 @attrs.define
 class Run:
-    """A run directory that is being written."""
+    """A run directory that is being written.
+
+    Its lock file is remembered: once it is another one, or none, nothing more is written.
+    """
 
     path: Path
     config: SACConfig
+    _lock: run_lock.Identity | None = attrs.field(init=False, repr=False, eq=False)
+
+    @_lock.default
+    def _lock_now(self) -> run_lock.Identity | None:
+        return run_lock.identity(self.path, run_lock.TRAINING)
+
+    def check_lock(self) -> None:
+        """Checks that the directory is still the one that was opened.
+
+        Raises:
+            StorageError: it was removed, or another process has made it anew.
+        """
+        if self._lock_now() != self._lock:
+            what = "it, or the lock file in it, was removed or replaced since this run was opened"
+            raise StorageError(f"{self.path} cannot be written ({what})")
 
     @classmethod
     def create(cls, path: Path, config: SACConfig) -> "Run":
@@ -76,10 +94,15 @@ class Run:
         write_atomically(file, text, durable=True)
 
     def log(self, **values: float | str) -> None:
-        """Appends one row to `metrics.csv`; columns that are not given stay empty."""
+        """Appends one row to `metrics.csv`; columns that are not given stay empty.
+
+        Raises:
+            StorageError: the disk is full or gone; see also `check_lock`.
+        """
         unknown = set(values) - set(COLUMNS)
         if unknown:
             raise ValueError(f"metrics.csv has no column {sorted(unknown)}")
+        self.check_lock()
         file = self.path / "metrics.csv"
         with storage(file), file.open("a", newline="") as stream:
             csv.writer(stream).writerow([values.get(name, "") for name in COLUMNS])
@@ -106,15 +129,17 @@ class Run:
         """Waits until `metrics.csv` is on the disk; its size, which a checkpoint stores.
 
         Raises:
-            StorageError: the disk is full or gone.
+            StorageError: the disk is full or gone; see also `check_lock`.
         """
+        self.check_lock()
         file = self.path / "metrics.csv"
         with storage(file):
             flush_to_disk(file)
             return self.metrics_bytes()
 
     def cut_metrics(self, length: int | None, step: float = math.inf) -> str:
-        """Removes the rows that will be repeated; see `metrics.cut`."""
+        """Removes the rows that will be repeated; see `metrics.cut` and `check_lock`."""
+        self.check_lock()
         return metrics.cut(self.path, length, step)
 
     def metrics(self) -> pd.DataFrame:

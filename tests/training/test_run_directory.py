@@ -1,16 +1,19 @@
 """The run directory: opened once, never overwritten, read back as it was written."""
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 from small_disk import fill, small_disk
 
+import labkit
 from labkit.config import SACConfig
 from labkit.errors import ParameterError, StorageError
 from labkit.sac.evaluation import Evaluation
-from labkit.training import metrics, run_directory
+from labkit.training import metrics, run_directory, run_lock
 
 
 def test_numbers_count_up(tmp_path, monkeypatch):
@@ -203,6 +206,84 @@ def test_two_processes_on_one_run(tmp_path):
     writer = f"a run that no other process is writing to (process {os.getpid()} is)"
     assert writer in second.stderr.splitlines()[-1]
     run_directory.open_run(tmp_path, SACConfig())  # this process may: a cell is run twice
+
+
+OPEN = "import sys; from labkit import open_run, SACConfig;open_run(sys.argv[1], SACConfig())"
+
+
+def open_elsewhere(path):
+    """What another process writes to stderr when it opens the run."""
+    command = [sys.executable, "-c", OPEN, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
+
+
+@pytest.mark.parametrize("change", ["removed", "renamed"])
+def test_a_lock_belongs_to_its_file_and_not_to_the_path(tmp_path, change):
+    path, other = tmp_path / "run", tmp_path / "renamed"
+    first = run_directory.open_run(path, SACConfig())
+    if change == "removed":
+        shutil.rmtree(path)
+        run_directory.open_run(path, SACConfig())
+    else:
+        path = path.rename(other)
+        run_directory.open_run(path, SACConfig())
+    assert f"(process {os.getpid()} is)" in open_elsewhere(path)
+    with pytest.raises(StorageError, match="was removed or replaced since this run was opened"):
+        first.log(env_step=1, gradient_step=1)
+
+
+@pytest.mark.parametrize("lost", ["directory", "lock"])
+def test_a_run_whose_directory_another_process_took_writes_nothing_more(tmp_path, lost):
+    run = run_directory.open_run(tmp_path / "run", SACConfig())
+    if lost == "directory":
+        shutil.rmtree(run.path)
+    else:
+        (run.path / "lock").unlink()
+    assert open_elsewhere(run.path) == ""
+    before = (run.path / "metrics.csv").read_bytes()
+    for write in (lambda: run.log(gradient_step=1), run.sync_metrics, lambda: run.cut_metrics(0)):
+        with pytest.raises(StorageError, match=r"was removed or replaced") as error:
+            write()
+        assert "\n" not in str(error.value)
+    assert (run.path / "metrics.csv").read_bytes() == before
+
+
+def test_a_forked_child_does_not_hold_its_parent_s_run(tmp_path):
+    run_directory.open_run(tmp_path, SACConfig())
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        try:
+            run_directory.open_run(tmp_path, SACConfig())
+            os.write(write, b"admitted")
+        except ParameterError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert f"(process {os.getpid()} is)" in os.read(read, 1000).decode()
+
+
+def test_a_held_lock_does_not_name_a_process_that_has_ended(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (tmp_path / "lock").write_text(f"{ended.pid}\n")
+    with (tmp_path / "lock").open() as left:
+        fcntl.flock(left, fcntl.LOCK_EX)
+        with pytest.raises(ParameterError) as error:
+            run_directory.open_run(tmp_path, SACConfig())
+    assert "a run that no other process is writing to, got" in str(error.value)
+
+
+def test_a_second_thread_may_not_train_in_the_same_run(tmp_path):
+    run = run_directory.open_run(tmp_path, SACConfig())
+    who = rf"no other thread is training \(process {os.getpid()}, this one, is\)"
+    with run_lock.training(run.path):
+        with pytest.raises(ParameterError, match=who):
+            labkit.train(SACConfig(), run)
+        with pytest.raises(ParameterError, match=who):
+            run_directory.open_run(tmp_path, SACConfig())
+        run_directory.open_run(tmp_path / "another", SACConfig())
+    assert run_directory.open_run(tmp_path, SACConfig()) == run
 
 
 @pytest.mark.parametrize(
