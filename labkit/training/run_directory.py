@@ -30,6 +30,7 @@ import attrs
 import pandas as pd
 
 from labkit.config import FREE_TO_CHANGE, SACConfig
+from labkit.environments import watchdog
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError, StorageError, storage
 from labkit.parameters import invalid
@@ -44,6 +45,8 @@ from labkit.training.metrics import read as read_metrics
 FORMAT = 1
 WILDCARDS = "*?[\\"
 NO_WILDCARDS = "a path without * ? [ and backslash, which TensorFlow takes for wildcards"
+FOLDERS = ("checkpoints", "events", "policy", "policy.partial")
+FOLDERS_OF_CHECKPOINTS = ("partial", "deleted", "reverb")
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "numpy")
 
 
@@ -214,13 +217,14 @@ def check_usable(path: Path, config: SACConfig) -> None:
     """Rejects what is neither a new or empty directory nor a run that can be resumed.
 
     Raises:
-        ParameterError: see `check_resumable`, `check_empty` and `check_links`.
+        ParameterError: see `check_resumable`, `check_empty`, `check_links` and `check_kinds`.
     """
     if (path / "config.json").exists():
         check_resumable(path, config)
     else:
         check_empty(path)
     check_links(path)
+    check_kinds(path)
 
 
 def _is_taken(path: Path) -> bool:
@@ -276,18 +280,36 @@ def check_links(path: Path) -> None:
                 raise invalid("run_dir", str(path), allowed)
 
 
+def check_kinds(path: Path) -> None:
+    """Rejects a run directory with a file where labkit makes a directory, or the reverse.
+
+    Raises:
+        ParameterError: names the first one.
+    """
+    inside = [path / "checkpoints" / name for name in FOLDERS_OF_CHECKPOINTS]
+    for folder in (*(path / name for name in FOLDERS), *inside):
+        if folder.exists() and not folder.is_dir():
+            what = f"{folder.relative_to(path)} is a directory, not a file"
+            raise invalid("run_dir", str(path), f"a run in which {what}")
+    for name in (metrics.FILE, watchdog.NOTE):
+        if (path / name).is_dir():
+            raise invalid("run_dir", str(path), f"a run in which {name} is a file, not a directory")
+
+
 def check_resumable(path: Path, config: SACConfig) -> None:
     """Rejects a directory whose run is damaged, or of another configuration.
 
     A run can be resumed with more iterations than before, or with fewer if it has not yet taken
-    more than these. A finished one needs its checkpoint: without it, training would start anew.
+    more than these. One that has finished, with however many iterations, needs its checkpoint:
+    without it, training would start anew.
 
     Raises:
         ParameterError: names the file that is damaged, or each field that differs.
     """
-    check_same(path, read_config(path), config, but=("num_iterations",))
+    theirs = read_config(path)
+    check_same(path, theirs, config, but=("num_iterations",))
     taken = max(checkpoint.steps(path / "checkpoints"), default=None)
-    if taken is None and is_finished(path, config):
+    if taken is None and is_finished(path, theirs):
         allowed = "a new directory, or '' for the next number under runs/"
         why = "a finished run is never overwritten, and this one has no checkpoint to open it from"
         raise invalid("run_dir", str(path), f"{allowed}: {why}")

@@ -6,14 +6,17 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from small_disk import fill, small_disk
 
 import labkit
 from labkit.config import SACConfig
 from labkit.errors import ParameterError, StorageError
+from labkit.replay.transitions import Layout
+from labkit.replay.uniform_replay import UniformReplay
 from labkit.sac.evaluation import Evaluation
-from labkit.training import metrics, run_directory, run_lock
+from labkit.training import checkpoint, metrics, run_directory, run_lock
 
 
 def test_numbers_count_up(tmp_path, monkeypatch):
@@ -167,17 +170,56 @@ def test_an_unfinished_run_is_resumed_and_a_finished_one_rejected(tmp_path):
         run_directory.open_run(tmp_path, config)
 
 
+def save_checkpoint(path, step):
+    layout = Layout(1, 1)
+    checkpoint.save(path / "checkpoints", step, [np.ones(1)], {}, UniformReplay(layout, 10))
+
+
+@pytest.mark.parametrize("iterations", [5, 7, 9])
+def test_a_finished_run_without_its_checkpoints_is_not_overwritten(tmp_path, iterations):
+    run = run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=7))
+    score = Evaluation((1.0,), (9.0,), (0.0,))
+    run.log_evaluation(score, env_step=7, gradient_step=7, wall_seconds=1)
+    other = SACConfig(num_eval_episodes=1, num_iterations=iterations)
+    with pytest.raises(ParameterError, match="a finished run is never overwritten"):
+        run_directory.open_run(tmp_path, other)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["checkpoints", "checkpoints/deleted", "checkpoints/partial", "events", "policy"],
+)
+def test_a_file_in_place_of_a_directory_is_named_before_training(tmp_path, name):
+    run_directory.open_run(tmp_path, SACConfig())
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ParameterError, match=f"`run_dir` must be a run in which {name} is a dire"):
+        run_directory.open_run(tmp_path, SACConfig())
+    assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["ended_by_watchdog.txt", "metrics.csv"])
+def test_a_directory_in_place_of_a_file_is_named_before_training(tmp_path, name):
+    run_directory.open_run(tmp_path, SACConfig())
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    with pytest.raises(ParameterError, match=name) as error:
+        run_directory.open_run(tmp_path, SACConfig())
+    assert "\n" not in str(error.value)
+
+
 def test_a_finished_run_resumes_with_more_iterations_but_not_with_fewer_than_it_took(tmp_path):
     run = run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=7))
     score = Evaluation((1.0,), (9.0,), (0.0,))
     run.log_evaluation(score, env_step=7, gradient_step=7, wall_seconds=1)
+    save_checkpoint(tmp_path, 7)
     more = run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=9))
     assert (
         run_directory.read_config(tmp_path)
         == more.config
         == SACConfig(num_eval_episodes=1, num_iterations=9)
     )
-    (tmp_path / "checkpoints" / "000000008").mkdir(parents=True)
+    save_checkpoint(tmp_path, 8)
     assert (
         run_directory.open_run(
             tmp_path, SACConfig(num_eval_episodes=1, num_iterations=8)
