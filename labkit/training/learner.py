@@ -87,6 +87,10 @@ class Learner:
             StalledError: the replay table returned no batch.
         """
         if checkpoint.latest(self.folder) is None:
+            if rows := len(self.run.metrics()):
+                print(
+                    f"{self.run.path} has no checkpoint: its {rows} rows are removed, to begin anew"
+                )
             self.run.cut_metrics(None)
         self.logger = RunLogger(self.run, self.agent, self._spent)
         self._saved_seconds = self.logger.seconds()

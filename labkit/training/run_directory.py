@@ -96,6 +96,15 @@ class Run:
         text = json.dumps(content, indent=2) + "\n"
         write_atomically(file, text, durable=True)
 
+    def _keep_header(self) -> None:
+        """Begins `metrics.csv` again if somebody has removed or emptied it; prints what is lost."""
+        self.check_lock()
+        file = self.path / metrics.FILE
+        with storage(file):
+            if metrics.is_lost(self.path):
+                metrics.create(self.path)
+                print(f"{file} was removed or emptied: its rows are lost, and it begins again here")
+
     def log(self, **values: float | str) -> None:
         """Appends one row to `metrics.csv`; columns that are not given stay empty.
 
@@ -105,7 +114,7 @@ class Run:
         unknown = set(values) - set(COLUMNS)
         if unknown:
             raise ValueError(f"metrics.csv has no column {sorted(unknown)}")
-        self.check_lock()
+        self._keep_header()
         file = self.path / "metrics.csv"
         with storage(file), file.open("a", newline="") as stream:
             csv.writer(stream).writerow([values.get(name, "") for name in COLUMNS])
@@ -134,7 +143,7 @@ class Run:
         Raises:
             StorageError: the disk is full or gone; see also `check_lock`.
         """
-        self.check_lock()
+        self._keep_header()
         file = self.path / "metrics.csv"
         with storage(file):
             flush_to_disk(file)
@@ -309,6 +318,8 @@ def check_resumable(path: Path, config: SACConfig) -> None:
     theirs = read_config(path)
     check_same(path, theirs, config, but=("num_iterations",))
     taken = max(checkpoint.steps(path / "checkpoints"), default=None)
+    if taken is None or not metrics.is_lost(path):
+        metrics.check_columns(path)
     if taken is None and is_finished(path, theirs):
         allowed = "a new directory, or '' for the next number under runs/"
         why = "a finished run is never overwritten, and this one has no checkpoint to open it from"
