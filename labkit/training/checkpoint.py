@@ -105,7 +105,7 @@ def check(checkpoint: Path, only: tuple[str, ...] = ()) -> None:
     try:
         content = json.loads(manifest.read_text())
         expected, crc = dict(content["files"]), content["crc"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         expected, crc = {}, None
     if _crc_of(expected) != crc:
         raise ParameterError(f"{manifest} is damaged: its content differs from what was written")
@@ -191,7 +191,7 @@ def load(checkpoint: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
     try:
         state = json.loads(text.read_text())
         version = state["format"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ParameterError(f"{text} is damaged: it is not the JSON that labkit writes") from None
     if version != FORMAT:
         raise ParameterError(f"{text} has format {version}; this labkit reads format {FORMAT}")

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from labkit.config import SACConfig
-from labkit.errors import DivergedError, RunError, StalledError
-from labkit.parameters import MANY, invalid
+from labkit.errors import DivergedError, ParameterError, RunError, StalledError
+from labkit.parameters import MANY, echo, invalid
 from labkit.replay.transitions import BatchSource, Layout
 from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent, state_variables
@@ -62,6 +62,9 @@ class Learner:
         """
         arrays, state = checkpoint.load(saved)
         theirs = state.get("executor", "local")
+        if theirs not in (*EXECUTORS,):
+            what = f"{saved / 'state.json'} is damaged: it names no executor of labkit"
+            raise ParameterError(f"{what}, but {echo(theirs)}")
         if theirs != self.executor:
             allowed = f"a run of {EXECUTORS[self.executor]}: {EXECUTORS[theirs]} started this one"
             raise invalid("run_dir", str(self.run.path), allowed)

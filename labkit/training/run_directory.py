@@ -171,7 +171,7 @@ def read_config(path: Path) -> SACConfig:
         version, fields = content["format"], content["config"]
     except OSError as error:
         raise ParameterError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ParameterError(f"{file} is damaged: it is not the JSON that labkit writes") from None
     if version != FORMAT:
         raise ParameterError(f"{file} has format {version!r}; this labkit reads format {FORMAT}")
@@ -198,6 +198,9 @@ def choose_directory(
         ParameterError: the directory cannot be written, is damaged, or holds a run of another
             configuration or files that are no run; Reverb is needed and not installed.
     """
+    if not issubclass(type(run_dir), str | os.PathLike):  # a notebook gives any type
+        allowed = "a path, as text (papermill takes 0001 for a number: write runs/0001)"
+        raise invalid("run_dir", run_dir, allowed)
     if resume not in ("auto", "never"):
         raise invalid("resume", resume, "'auto' or 'never'")
     if config.replay == "reverb" and importlib.util.find_spec("reverb") is None:
@@ -258,6 +261,20 @@ def foreign_files(path: Path) -> list[str]:
     return [
         n for n in names if not n.startswith(".") and not n.endswith(".ipynb") and n not in ours
     ]
+
+
+def remove_leftovers(path: Path) -> None:
+    """Removes the progress file and the stop requests of a killed `labkit run`.
+
+    While another process holds the launcher's lock, that one uses them, and nothing is removed.
+    """
+    if not run_lock.is_lock(path / run_lock.LAUNCHER):
+        return
+    with contextlib.suppress(ParameterError):
+        run_lock.check_free(path, run_lock.LAUNCHER)
+        for file in path.iterdir():
+            if re.fullmatch(r"progress\.json|\.stop-[0-9]+", file.name):
+                file.unlink(missing_ok=True)
 
 
 def check_empty(path: Path) -> None:
@@ -373,6 +390,8 @@ def start_run(namespace: Mapping[str, Any], others: tuple[str, ...] = ()) -> Run
     Raises:
         ParameterError: a wrong value or a mistyped name, in one line, before TensorFlow loads.
     """
+    if not isinstance(namespace, Mapping):
+        raise invalid("namespace", namespace, "the notebook's variables: start_run(globals())")
     config = SACConfig.from_notebook(namespace, ("run_dir", "resume", *others))
     check_name(config.env_name)
     return open_run(namespace.get("run_dir", ""), config, namespace.get("resume", "auto"))
@@ -390,6 +409,7 @@ def open_run(run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "
     with storage(path):
         run_lock.hold(path, run_lock.TRAINING)
         check_usable(path, config)  # again: another process may have used it in between
+        remove_leftovers(path)
         if not (path / "config.json").exists():
             return Run.create(path, config)
         checkpoint.set_aside_damaged(path / "checkpoints")

@@ -403,6 +403,7 @@ def test_a_run_of_version_0_1_resumes(kind, tmp_path):
     ("key", "value", "message"),
     [
         ("metrics_bytes", None, "it lacks 'metrics_bytes'"),
+        ("executor", "other", "it names no executor of labkit, but 'other'"),
         ("losses", [1, 2], "cannot reshape"),
         ("collector", None, "it lacks 'collector'"),
         ("noise", {"bit_generator": "?"}, "state must be for a PCG64"),
@@ -416,7 +417,7 @@ def test_a_wrong_key_in_a_checkpoint_without_checksums_is_named(key, value, mess
     config = labkit.SACConfig.parse({**attrs.asdict(config), "num_iterations": 70})
     file = tmp_path / "run" / "checkpoints" / "000000060" / "state.json"
     state = json.loads(file.read_text())
-    state.pop(key)
+    state.pop(key, None)
     file.write_text(json.dumps(state if value is None else {**state, key: value}))
     with pytest.raises(labkit.ParameterError, match=rf"state\.json is damaged: {message}") as error:
         labkit.train(config, labkit.open_run(tmp_path / "run", config))

@@ -51,6 +51,37 @@ def test_a_directory_that_cannot_be_written_is_rejected(tmp_path, monkeypatch, w
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize("run_dir", [1, None, b"runs"])
+def test_a_run_directory_that_is_no_path_is_one_line(run_dir):
+    with pytest.raises(ParameterError) as error:
+        run_directory.choose_directory(run_dir, SACConfig())
+    assert str(error.value).startswith("`run_dir` must be a path, as text (papermill takes 0001")
+    assert str(error.value).endswith(f", got {run_dir!r}")
+
+
+def test_start_run_without_the_notebook_s_variables_is_one_line():
+    with pytest.raises(
+        ParameterError, match=r"`namespace` must be .*start_run\(globals\(\)\), got"
+    ):
+        run_directory.start_run(None)
+
+
+def test_what_a_killed_launcher_left_is_removed_unless_another_one_runs(tmp_path):
+    run_directory.open_run(tmp_path, SACConfig())
+    left = [tmp_path / ".stop-4711", tmp_path / "progress.json"]
+    mine = [tmp_path / ".stop-it", tmp_path / "progress.json.mine"]
+    for file in (*left, *mine):
+        file.write_text("{}")
+    (tmp_path / "launcher.lock").write_text("4711\nsmall.ipynb")
+    with (tmp_path / "launcher.lock").open() as launcher:
+        fcntl.flock(launcher, fcntl.LOCK_EX)
+        run_directory.open_run(tmp_path, SACConfig())
+        assert all(file.exists() for file in (*left, *mine))
+    run_directory.open_run(tmp_path, SACConfig())
+    assert not any(file.exists() for file in left)
+    assert all(file.exists() for file in mine)
+
+
 MINE = {
     "events": "events/mine.txt",
     "policy": "policy/mine.txt",
@@ -333,6 +364,7 @@ def test_a_second_thread_may_not_train_in_the_same_run(tmp_path):
     [
         ("config.json", "{", r"config\.json is damaged"),
         ("config.json", "[]", r"config\.json is damaged"),
+        ("config.json", "[" * 100_000, r"config\.json is damaged"),
         (
             "config.json",
             '{"format": 99, "config": {}}',
