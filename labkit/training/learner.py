@@ -41,7 +41,7 @@ class Learner:
         executor: str = "local",
     ):
         self.config, self.run, self.agent, self.replay = config, run, agent, replay
-        self.executor, self.folder = executor, run.path / "checkpoints"
+        self.executor = executor
         self._update = make_update(agent, layout, strategy)
         # Compiled now: this creates Adam's moments, which a checkpoint may restore.
         batch = tf.TensorSpec([config.batch_size, layout.width], tf.float32)
@@ -51,6 +51,11 @@ class Learner:
         self.last_return = "not yet"
         self._loss_sum, self._loss_count = np.zeros(4), 0
         self.saved_step, self._policy_step, self._spent = -1, -1, 0.0
+
+    @property
+    def folder(self) -> Path:
+        """The run's `checkpoints/`."""
+        return self.run.path / "checkpoints"
 
     # --- start and resume
 

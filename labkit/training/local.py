@@ -99,7 +99,8 @@ def train(
         stack.enter_context(contextlib.closing(watchdog))
         stack.enter_context(name_last_checkpoint(folder))
         if components is None:
-            components = build(config, make_env, folder / "reverb", max_episode_steps, watchdog)
+            snapshots = (folder / "reverb").absolute()  # an environment may change the directory
+            components = build(config, make_env, snapshots, max_episode_steps, watchdog)
             stack.callback(components.close)
             if checkpoint.latest(folder) is None:
                 warm_up(config, components)

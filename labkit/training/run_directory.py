@@ -57,9 +57,19 @@ class Run:
     Its lock file is remembered: once it is another one, or none, nothing more is written.
     """
 
-    path: Path
+    _path: Path  # as it was given
     config: SACConfig
+    _absolute: Path = attrs.field(init=False, repr=False, eq=False)
     _lock: run_lock.Identity | None = attrs.field(init=False, repr=False, eq=False)
+
+    @_absolute.default
+    def _absolute_now(self) -> Path:
+        return self._path.absolute()
+
+    @property
+    def path(self) -> Path:
+        """The directory as it was given; absolute once the working directory has changed."""
+        return self._path if self._absolute_now() == self._absolute else self._absolute
 
     @_lock.default
     def _lock_now(self) -> run_lock.Identity | None:

@@ -163,6 +163,31 @@ class Target(gym.Env):
         return np.zeros(1, np.float32), -float((action[0] - 0.5) ** 2), True, {}
 
 
+@pytest.mark.parametrize("replay", ["reverb", "tf_uniform"])
+def test_a_relative_run_directory_outlasts_a_change_of_the_working_directory(
+    replay, small_config, tmp_path, monkeypatch
+):
+    class Moving(Target):
+        def step(self, action):
+            monkeypatch.chdir(tmp_path / "b")
+            return super().step(action)
+
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    config = small_config(env_name="Target", replay=replay, checkpoint_interval=10)
+    run = run_directory.open_run("run", config)
+    assert str(run.path) == "run"
+    monkeypatch.chdir(tmp_path / "a")
+    assert run.path == tmp_path / "run"
+    monkeypatch.chdir(tmp_path)
+    labkit.train(config, run, make_env=Moving)
+    assert run.metrics().gradient_step.max() == config.num_iterations
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "run"]
+    assert list((tmp_path / "b").iterdir()) == list((tmp_path / "a").iterdir()) == []
+    assert {"checkpoints", "events", "policy"} <= {path.name for path in run.path.iterdir()}
+
+
 def test_it_learns_in_a_users_own_environment(small_config, tmp_path):
     config = small_config(
         env_name="Target",
