@@ -3,6 +3,7 @@
 Reads run directories only; nothing here trains or draws.
 """
 
+import collections
 import itertools
 import os
 import re
@@ -203,7 +204,8 @@ def comparable(runs: Sequence[TrackedRun], budget: int) -> tuple[list[TrackedRun
     has a larger standard error, so the two are not compared.
 
     Returns:
-        These runs; and one line with the reason for each run that is left out.
+        These runs; and one line with the reason for each run that is left out, or for each seed
+        that a setting has several times: `rank` counts each of these runs.
     """
     rows = [(run, run.evaluation_at(budget)) for run in runs]
     most = max((len(row.eval_returns) for _, row in rows if row is not None), default=0)
@@ -216,7 +218,9 @@ def comparable(runs: Sequence[TrackedRun], budget: int) -> tuple[list[TrackedRun
             left_out.append(f"{name}: {len(row.eval_returns)} episodes there, others have {most}")
         else:
             kept.append(run)
-    return kept, left_out
+    names = collections.Counter(f"{run.setting}, seed {run.config.seed}" for run in kept)
+    repeated = [f"repeated: {name}: {count} runs" for name, count in names.items() if count > 1]
+    return kept, left_out + repeated
 
 
 # --- tables

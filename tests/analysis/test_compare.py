@@ -122,6 +122,7 @@ def test_a_copy_of_a_run_is_left_out_and_named(tmp_path):
     assert [run.path.name for run in found] == ["again", "s0", "s1"]
     assert lines[0] == f"left out: {tmp_path / 's0_copy'}, a copy of {tmp_path / 's0'}"
     assert len(lines) == 4
+    assert compare.comparable(found, 20) == (found, ["repeated: defaults, seed 0: 2 runs"])
     assert compare.rank(compare.scores(found, 20)).seeds.tolist() == [3]
 
 
