@@ -97,7 +97,7 @@ class Learner:
         if checkpoint.latest(self.folder) is None:
             if rows := len(self.run.metrics()):
                 print(
-                    f"{self.run.path} has no checkpoint: its {rows} rows are removed, to begin anew"
+                    f"{self.run.path} has no checkpoint: it begins anew, without its rows ({rows})"
                 )
             self.run.cut_metrics(None)
         self.logger = RunLogger(self.run, self.agent, self._spent)

@@ -163,6 +163,17 @@ class Target(gym.Env):
         return np.zeros(1, np.float32), -float((action[0] - 0.5) ** 2), True, {}
 
 
+def test_rows_of_a_run_without_a_checkpoint_are_not_removed_silently(
+    small_config, tmp_path, capsys
+):
+    config = small_config(env_name="Target", replay="tf_uniform")
+    run = run_directory.open_run(tmp_path, config)
+    run.log(env_step=305, gradient_step=5)
+    labkit.train(config, run, make_env=Target)
+    line = f"{tmp_path} has no checkpoint: it begins anew, without its rows (1)\n"
+    assert capsys.readouterr().out.startswith(line)
+
+
 @pytest.mark.parametrize("replay", ["reverb", "tf_uniform"])
 def test_a_relative_run_directory_outlasts_a_change_of_the_working_directory(
     replay, small_config, tmp_path, monkeypatch
