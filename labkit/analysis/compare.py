@@ -3,6 +3,7 @@
 Reads run directories only; nothing here trains or draws.
 """
 
+import collections
 import itertools
 import os
 import re
@@ -130,12 +131,17 @@ def find_runs(folders: Folder | Iterable[Folder]) -> tuple[list[TrackedRun], lis
     """Reads every run in one or several folders; each is a run directory or contains some.
 
     Returns:
-        The runs, sorted by path; and one line for each run that is damaged.
+        The runs, sorted by path; and one line for each run that is damaged, or a copy of another
+        one, which would count as one more seed.
 
     Raises:
         ParameterError: a folder does not exist, or no folder contains a readable run.
     """
-    listed = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
+    if isinstance(folders, str | os.PathLike) or not isinstance(folders, Iterable):
+        folders = [folders]
+    listed = list(folders)
+    if not all(isinstance(folder, str | os.PathLike) for folder in listed):
+        raise invalid("runs", folders, "a folder, or a list of folders")
     paths: set[Path] = set()
     for folder in map(Path, listed):
         if not folder.is_dir():
@@ -147,6 +153,8 @@ def find_runs(folders: Folder | Iterable[Folder]) -> tuple[list[TrackedRun], lis
             runs.append(TrackedRun(path, read_config(path), read_metrics(path)))
         except ParameterError as error:
             damaged.append(str(error))
+    runs, copies = _without_copies(runs)
+    damaged += copies
     if not runs:
         where = ", ".join(repr(str(folder)) for folder in listed)
         why = f" ({damaged[0]})" if damaged else ""
@@ -154,12 +162,34 @@ def find_runs(folders: Folder | Iterable[Folder]) -> tuple[list[TrackedRun], lis
     return runs, damaged
 
 
+def _without_copies(runs: Sequence[TrackedRun]) -> tuple[list[TrackedRun], list[str]]:
+    """The runs without copies of others; of a run and a shorter copy, the longer one stays.
+
+    The rows of two runs differ, if only in their wall times, which are in milliseconds. Returns one
+    line for each copy too.
+    """
+    kept: list[TrackedRun] = []
+    lines = []
+    for run in sorted(runs, key=lambda run: -len(run.metrics)):
+        size = len(run.metrics)
+        for other in kept if size else ():
+            same = (run.setting, run.config.seed) == (other.setting, other.config.seed)
+            if same and run.metrics.equals(other.metrics.head(size)):
+                lines.append(f"left out: {run.path}, a copy of {other.path}")
+                break
+        else:
+            kept.append(run)
+    return sorted(kept, key=lambda run: run.path), lines
+
+
 def common_budget(runs: Sequence[TrackedRun]) -> int:
     """The largest number of gradient steps after which every run was evaluated.
 
     Raises:
-        ParameterError: there is no such number above 0.
+        ParameterError: there is no such number above 0, or no run.
     """
+    if not runs:
+        raise invalid("runs", runs, "a list of at least one run")
     shared = set.intersection(*(set(run.evaluations.gradient_step) for run in runs))
     if not shared - {0}:
         allowed = "a number of gradient steps: there is none after which all runs were evaluated"
@@ -174,7 +204,8 @@ def comparable(runs: Sequence[TrackedRun], budget: int) -> tuple[list[TrackedRun
     has a larger standard error, so the two are not compared.
 
     Returns:
-        These runs; and one line with the reason for each run that is left out.
+        These runs; and one line with the reason for each run that is left out, or for each seed
+        that a setting has several times: `rank` counts each of these runs.
     """
     rows = [(run, run.evaluation_at(budget)) for run in runs]
     most = max((len(row.eval_returns) for _, row in rows if row is not None), default=0)
@@ -187,7 +218,9 @@ def comparable(runs: Sequence[TrackedRun], budget: int) -> tuple[list[TrackedRun
             left_out.append(f"{name}: {len(row.eval_returns)} episodes there, others have {most}")
         else:
             kept.append(run)
-    return kept, left_out
+    names = collections.Counter(f"{run.setting}, seed {run.config.seed}" for run in kept)
+    repeated = [f"repeated: {name}: {count} runs" for name, count in names.items() if count > 1]
+    return kept, left_out + repeated
 
 
 # --- tables

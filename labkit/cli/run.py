@@ -53,8 +53,9 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACCon
         raise ParameterError(f"there is no notebook {str(notebook)!r}")
     try:
         known = list(papermill.inspect_notebook(_unformatted(notebook)))
-    except ValueError as error:
-        raise ParameterError(f"{str(notebook)!r} cannot be read: {error}") from None
+    except Exception as error:  # papermill, nbformat and jsonschema each raise others
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ParameterError(f"{str(notebook)!r} cannot be read: {reason}") from None
     for name in texts:
         if name not in known:
             raise unknown(name, known)
@@ -114,7 +115,7 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
     }
     print(f"{notebook.name} runs into {output}", file=sys.stderr)
     try:
-        stop.unlink(missing_ok=True)
+        run_directory.remove_leftovers(run_dir)
         with storage(output), _environment(variables):
             status, message = _execute(notebook, output, parameters, state, stop)
     finally:
@@ -153,8 +154,8 @@ def _killed(run_dir: Path) -> str:
     """Why a kernel ended by itself, as far as that is known, and what is safe."""
     note = run_dir / watchdog.NOTE
     why = "its memory may have run out"
-    if note.exists():
-        why = note.read_text().strip()
+    with contextlib.suppress(OSError):
+        why = note.read_text(errors="replace").strip()
     good = checkpoint.latest(run_dir / "checkpoints")
     safe = f"last good checkpoint: {good or 'none yet'}"
     return f"the process that ran the notebook was killed ({why}); {safe}"

@@ -4,6 +4,7 @@ Each run is a process with its own directory, `INTO/SETTING/seed-N`. A second sw
 runs and resumes the others from their last checkpoints.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from labkit.cli.run import bar_options, check, execute
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.parameters import invalid
+from labkit.runtime import LAUNCHER_VARIABLE
 from labkit.training import run_directory
 from labkit.training.signals import stop_request
 
@@ -62,8 +64,11 @@ class Job:
         pairs = {**self.texts, "run_dir": str(self.run_dir)}
         command = [sys.executable, "-m", "labkit.cli.main", "run", str(notebook)]
         command += [word for name, text in pairs.items() for word in ("-p", name, text)]
+        variables = {**os.environ, LAUNCHER_VARIABLE: str(os.getpid())}  # it ends with the sweep
         with self.log.open("a") as log:  # a session: the terminal's Ctrl-C reaches the sweep alone
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True, env=variables
+            )
         if self.cores:  # before TensorFlow loads and makes a thread for each core it may use
             os.sched_setaffinity(self.process.pid, self.cores)
 
@@ -134,24 +139,44 @@ def plan(
     Raises:
         ParameterError: a parameter or a seed is not allowed, or a directory holds another run.
     """
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise invalid("seeds", " ".join(seeds), "one or more different seeds, such as '0 1 2'")
     taken = {"seed", "run_dir", "resume"} & set(texts)
     if taken:
         raise ParameterError(f"`{min(taken)}` is not a parameter of a sweep, which sets it itself")
-    # num_iterations is not part of the name: more iterations resume the run in the same directory.
-    names = [name for name in texts if name not in compare.NOT_A_SETTING]
-    words = "_".join(f"{name}-{texts[name]}" for name in names) or "defaults"
-    setting = setting or re.sub(r"[^\w.+-]+", "_", words)
+    configs = {seed: check(notebook, {**texts, "seed": seed})[1] for seed in seeds}
+    if not seeds or len({config.seed for config in configs.values()}) < len(seeds):
+        raise invalid("seeds", " ".join(seeds), "one or more different seeds, such as '0 1 2'")
+    if into.exists() and not into.is_dir():
+        raise invalid("into", str(into), "a folder, or a path where there is nothing yet")
+    setting = setting or _directory_name(notebook, texts, configs[seeds[0]])
     jobs = []
-    for seed in seeds:
-        run_dir = into / setting / f"seed-{seed}"
-        wanted = {**texts, "seed": seed}
-        job = Job(run_dir, wanted, check(notebook, wanted)[1])
+    for seed, config in configs.items():
+        run_dir = into / setting / f"seed-{config.seed}"
+        job = Job(run_dir, {**texts, "seed": seed}, config)
         if (run_dir / "config.json").exists() and not job.finished():
             run_directory.check_resumable(run_dir, job.config)
         jobs.append(job)
     return jobs
+
+
+def _directory_name(notebook: Path, texts: dict[str, str], config: SACConfig) -> str:
+    """The name of a setting's directory: one for each setting, however its values are spelled.
+
+    A parameter with the notebook's own default is not part of it. Nor is num_iterations: more
+    iterations resume the run in the same directory.
+    """
+    words = []
+    for name, text in texts.items():
+        if name in compare.NOT_A_SETTING:
+            continue
+        if name in SACConfig.names():
+            value = getattr(config, name)
+            others = {other: text for other, text in texts.items() if other != name}
+            with contextlib.suppress(ParameterError):  # the others alone are not allowed
+                if getattr(check(notebook, others)[1], name) == value:
+                    continue
+            text = str(value)
+        words.append(f"{name}-{text}")
+    return re.sub(r"[^\w.+-]+", "_", "_".join(words) or "defaults")
 
 
 def free_share(workers: int, taken: Sequence[frozenset[int]]) -> frozenset[int]:

@@ -12,6 +12,7 @@ text: loading somebody else's run cannot execute anything.
 
 import contextlib
 import json
+import re
 import shutil
 import zlib
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from labkit.training.files import flush_to_disk
 FORMAT = 1
 KEPT = 2
 CHECKSUMS = "checksums.json"  # version 0.1 wrote none: its checkpoints are read without
+CONTENT = ("state.json", "agent.npz", "replay")
 BLOCK = 2**20  # bytes
 
 
@@ -98,11 +100,12 @@ def check(checkpoint: Path, only: tuple[str, ...] = ()) -> None:
     """
     manifest = checkpoint / CHECKSUMS
     if not manifest.exists():
+        _check_complete(checkpoint)
         return
     try:
         content = json.loads(manifest.read_text())
         expected, crc = dict(content["files"]), content["crc"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         expected, crc = {}, None
     if _crc_of(expected) != crc:
         raise ParameterError(f"{manifest} is damaged: its content differs from what was written")
@@ -114,6 +117,12 @@ def check(checkpoint: Path, only: tuple[str, ...] = ()) -> None:
             raise ParameterError(f"{file} cannot be read: {error.strerror}") from None
         if found != expected.get(name):
             raise ParameterError(f"{file} is damaged: its content differs from what was written")
+
+
+def _check_complete(checkpoint: Path) -> None:
+    for name in CONTENT:
+        if not (checkpoint / name).exists():
+            raise ParameterError(f"{checkpoint / name} is missing: this checkpoint cannot be used")
 
 
 def set_aside_damaged(folder: Path) -> None:
@@ -159,8 +168,9 @@ def naming_damage(checkpoint: Path) -> Iterator[None]:
 
 
 def steps(folder: Path) -> list[int]:
-    """The gradient steps of every complete checkpoint, oldest first."""
-    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
+    """The gradient steps of every complete checkpoint, oldest first; other names do not count."""
+    names = [path.name for path in folder.glob("*") if re.fullmatch("[0-9]{9,10}", path.name)]
+    return sorted(int(name) for name in names if name == f"{int(name):09d}")
 
 
 def latest(folder: Path) -> Path | None:
@@ -176,14 +186,12 @@ def load(checkpoint: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
         ParameterError: a file is missing, truncated or of another format; names the file.
     """
     text, archive = checkpoint / "state.json", checkpoint / "agent.npz"
-    for path in (text, archive, checkpoint / "replay"):
-        if not path.exists():
-            raise ParameterError(f"{path} is missing: this checkpoint cannot be used")
+    _check_complete(checkpoint)
     check(checkpoint, only=(text.name, archive.name))
     try:
         state = json.loads(text.read_text())
         version = state["format"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ParameterError(f"{text} is damaged: it is not the JSON that labkit writes") from None
     if version != FORMAT:
         raise ParameterError(f"{text} has format {version}; this labkit reads format {FORMAT}")

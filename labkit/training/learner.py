@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from labkit.config import SACConfig
-from labkit.errors import DivergedError, RunError, StalledError
-from labkit.parameters import MANY, invalid
+from labkit.errors import DivergedError, ParameterError, RunError, StalledError
+from labkit.parameters import MANY, echo, invalid
 from labkit.replay.transitions import BatchSource, Layout
 from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent, state_variables
@@ -41,7 +41,7 @@ class Learner:
         executor: str = "local",
     ):
         self.config, self.run, self.agent, self.replay = config, run, agent, replay
-        self.executor, self.folder = executor, run.path / "checkpoints"
+        self.executor = executor
         self._update = make_update(agent, layout, strategy)
         # Compiled now: this creates Adam's moments, which a checkpoint may restore.
         batch = tf.TensorSpec([config.batch_size, layout.width], tf.float32)
@@ -51,6 +51,11 @@ class Learner:
         self.last_return = "not yet"
         self._clear_losses()
         self.saved_step, self._policy_step, self._spent = -1, -1, 0.0
+
+    @property
+    def folder(self) -> Path:
+        """The run's `checkpoints/`."""
+        return self.run.path / "checkpoints"
 
     # --- start and resume
 
@@ -62,6 +67,9 @@ class Learner:
         """
         arrays, state = checkpoint.load(saved)
         theirs = state.get("executor", "local")
+        if theirs not in (*EXECUTORS,):
+            what = f"{saved / 'state.json'} is damaged: it names no executor of labkit"
+            raise ParameterError(f"{what}, but {echo(theirs)}")
         if theirs != self.executor:
             allowed = f"a run of {EXECUTORS[self.executor]}: {EXECUTORS[theirs]} started this one"
             raise invalid("run_dir", str(self.run.path), allowed)
@@ -88,6 +96,10 @@ class Learner:
             StalledError: the replay table returned no batch.
         """
         if checkpoint.latest(self.folder) is None:
+            if rows := len(self.run.metrics()):
+                print(
+                    f"{self.run.path} has no checkpoint: it begins anew, without its rows ({rows})"
+                )
             self.run.cut_metrics(None)
         self.logger = RunLogger(self.run, self.agent, self._spent)
         self._saved_seconds = self.logger.seconds()

@@ -21,7 +21,7 @@ from labkit.errors import ParameterError, StorageError
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy
-from labkit.training import checkpoint
+from labkit.training import checkpoint, run_lock
 from labkit.training.components import (
     NOISE_SEED,
     MakeEnv,
@@ -75,7 +75,8 @@ def train(
         BrokenEnvironmentError: an observation or a reward is not finite, or of another kind.
         StalledError: Reverb returned no batch within its time limit.
         StorageError: the run directory cannot be written.
-        ParameterError: `run` is of another configuration, `make_env` comes with `components` or
+        ParameterError: `run` is of another configuration or another thread or process trains in
+            it, `make_env` comes with `components` or
             cannot be used, or a checkpoint is damaged or of another agent.
     """
     for name, value in {"make_env": make_env, "max_episode_steps": max_episode_steps}.items():
@@ -89,15 +90,17 @@ def train(
         check_separate(components.collect_env, components.eval_env)
     run = run or open_run("", config)
     check_same(run.path, run.config, config)
-    if reason := read_kill_note(run.path):
-        print(f"the last start of this run: {reason}")
-    watchdog = Watchdog(config.environment_timeout, run.path)
     folder = run.path / "checkpoints"
     with contextlib.ExitStack() as stack:
+        stack.enter_context(run_lock.training(run.path))
+        if reason := read_kill_note(run.path):
+            print(f"the last start of this run: {reason}")
+        watchdog = Watchdog(config.environment_timeout, run.path)
         stack.enter_context(contextlib.closing(watchdog))
         stack.enter_context(name_last_checkpoint(folder))
         if components is None:
-            components = build(config, make_env, folder / "reverb", max_episode_steps, watchdog)
+            snapshots = (folder / "reverb").absolute()  # an environment may change the directory
+            components = build(config, make_env, snapshots, max_episode_steps, watchdog)
             stack.callback(components.close)
             if checkpoint.latest(folder) is None:
                 warm_up(config, components)

@@ -34,7 +34,8 @@ class RunLogger:
         # Events are rewritten from the metrics, so that a resumed run duplicates none.
         with storage(run.path / "events"):
             shutil.rmtree(run.path / "events", ignore_errors=True)
-            self._events = tf.summary.create_file_writer(str(run.path / "events"))
+            # Absolute: TensorFlow opens the file later, perhaps in another working directory.
+            self._events = tf.summary.create_file_writer(str(run.path.absolute() / "events"))
         for row in run.metrics().itertuples():
             self._write_events(row.gradient_step, {name: getattr(row, name) for name in SCALARS})
 
@@ -81,7 +82,8 @@ class RunLogger:
             default.__exit__(None, None, None)
 
     def save_policy(self) -> None:
-        """Replaces `policy/` by the newest deterministic policy."""
+        """Replaces `policy/` by the newest deterministic policy; see `Run.check_lock`."""
+        self._run.check_lock()
         partial, final = self._run.path / "policy.partial", self._run.path / "policy"
         with storage(final), quiet():
             shutil.rmtree(partial, ignore_errors=True)

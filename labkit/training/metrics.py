@@ -94,6 +94,27 @@ def read(folder: str | os.PathLike[str], *, repaired: bool = False) -> pd.DataFr
     return table
 
 
+def check_columns(folder: Path) -> None:
+    """Rejects a `metrics.csv` whose columns are not labkit's: a resumed run appends to it by place.
+
+    Raises:
+        ParameterError: the file is missing or damaged, or names the columns that it should have.
+    """
+    file = folder / FILE
+    names = split(file).header.decode(errors="replace").strip().split(",")
+    if names != COLUMNS:
+        others = [name for name in names if name not in COLUMNS]
+        found = f"it also has {others[0]}" if others else "it has them in another order"
+        what = f"{file} must have the columns {','.join(COLUMNS)} to be resumed: {found}"
+        raise ParameterError(what)
+
+
+def is_lost(folder: Path) -> bool:
+    """Whether `metrics.csv` is missing or holds nothing, not even a header."""
+    file = folder / FILE
+    return not file.exists() or (file.is_file() and not file.read_bytes().strip(b"\0 \r\n"))
+
+
 def create(folder: Path) -> None:
     """Writes a `metrics.csv` without rows."""
     write_atomically(folder / FILE, HEADER, durable=True)
@@ -120,7 +141,7 @@ def cut(folder: Path, length: int | None, step: float = math.inf) -> str:
     """Cuts `metrics.csv` to the rows that a checkpoint remembers; it is never extended.
 
     `length` is the checkpoint's size of the file in bytes, and `step` its gradient step; a `length`
-    of None leaves no row.
+    of None leaves no row. With a `length`, a lost file (`is_lost`) gets a new header.
 
     Returns:
         What was lost, one line; empty if the file held all that the checkpoint remembers.
@@ -129,6 +150,9 @@ def cut(folder: Path, length: int | None, step: float = math.inf) -> str:
         ParameterError, StorageError: the file cannot be read or written.
     """
     file = folder / FILE
+    if length is not None and is_lost(folder):
+        with storage(file):
+            create(folder)
     lines = split(file)
     size = file.stat().st_size
     content, lost = lines.header, ""
@@ -136,7 +160,7 @@ def cut(folder: Path, length: int | None, step: float = math.inf) -> str:
         with file.open("rb") as stream:
             start = stream.read(length)
         content = b"".join([lines.header, *lines.rows])
-        if content.startswith(start) and start.endswith(b"\n"):
+        if len(start) == length and content.startswith(start) and start.endswith(b"\n"):
             content = start
         else:
             rows = [row for row in lines.rows if _gradient_step(row, lines.header) <= step]

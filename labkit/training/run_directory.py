@@ -30,8 +30,9 @@ import attrs
 import pandas as pd
 
 from labkit.config import ADDED, FREE_TO_CHANGE, SACConfig
+from labkit.environments import watchdog
 from labkit.environments.make import check_name
-from labkit.errors import ParameterError, storage
+from labkit.errors import ParameterError, StorageError, storage
 from labkit.parameters import invalid
 from labkit.runtime import installed_version
 from labkit.sac.evaluation import Evaluation
@@ -44,15 +45,45 @@ from labkit.training.metrics import read as read_metrics
 FORMAT = 1
 WILDCARDS = "*?[\\"
 NO_WILDCARDS = "a path without * ? [ and backslash, which TensorFlow takes for wildcards"
+FOLDERS = ("checkpoints", "events", "policy", "policy.partial")
+FOLDERS_OF_CHECKPOINTS = ("partial", "deleted", "reverb")
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "numpy")
 
 
 @attrs.define
 class Run:
-    """A run directory that is being written."""
+    """A run directory that is being written.
 
-    path: Path
+    Its lock file is remembered: once it is another one, or none, nothing more is written.
+    """
+
+    _path: Path  # as it was given
     config: SACConfig
+    _absolute: Path = attrs.field(init=False, repr=False, eq=False)
+    _lock: run_lock.Identity | None = attrs.field(init=False, repr=False, eq=False)
+
+    @_absolute.default
+    def _absolute_now(self) -> Path:
+        return self._path.absolute()
+
+    @property
+    def path(self) -> Path:
+        """The directory as it was given; absolute once the working directory has changed."""
+        return self._path if self._absolute_now() == self._absolute else self._absolute
+
+    @_lock.default
+    def _lock_now(self) -> run_lock.Identity | None:
+        return run_lock.identity(self.path, run_lock.TRAINING)
+
+    def check_lock(self) -> None:
+        """Checks that the directory is still the one that was opened.
+
+        Raises:
+            StorageError: it was removed, or another process has made it anew.
+        """
+        if self._lock_now() != self._lock:
+            what = "it, or the lock file in it, was removed or replaced since this run was opened"
+            raise StorageError(f"{self.path} cannot be written ({what})")
 
     @classmethod
     def create(cls, path: Path, config: SACConfig) -> "Run":
@@ -75,11 +106,25 @@ class Run:
         text = json.dumps(content, indent=2) + "\n"
         write_atomically(file, text, durable=True)
 
+    def _keep_header(self) -> None:
+        """Begins `metrics.csv` again if somebody has removed or emptied it; prints what is lost."""
+        self.check_lock()
+        file = self.path / metrics.FILE
+        with storage(file):
+            if metrics.is_lost(self.path):
+                metrics.create(self.path)
+                print(f"{file} was removed or emptied: its rows are lost, and it begins again here")
+
     def log(self, **values: float | str) -> None:
-        """Appends one row to `metrics.csv`; columns that are not given stay empty."""
+        """Appends one row to `metrics.csv`; columns that are not given stay empty.
+
+        Raises:
+            StorageError: the disk is full or gone; see also `check_lock`.
+        """
         unknown = set(values) - set(COLUMNS)
         if unknown:
             raise ValueError(f"metrics.csv has no column {sorted(unknown)}")
+        self._keep_header()
         file = self.path / "metrics.csv"
         with storage(file), file.open("a", newline="") as stream:
             csv.writer(stream).writerow([values.get(name, "") for name in COLUMNS])
@@ -106,15 +151,17 @@ class Run:
         """Waits until `metrics.csv` is on the disk; its size, which a checkpoint stores.
 
         Raises:
-            StorageError: the disk is full or gone.
+            StorageError: the disk is full or gone; see also `check_lock`.
         """
+        self._keep_header()
         file = self.path / "metrics.csv"
         with storage(file):
             flush_to_disk(file)
             return self.metrics_bytes()
 
     def cut_metrics(self, length: int | None, step: float = math.inf) -> str:
-        """Removes the rows that will be repeated; see `metrics.cut`."""
+        """Removes the rows that will be repeated; see `metrics.cut` and `check_lock`."""
+        self.check_lock()
         return metrics.cut(self.path, length, step)
 
     def metrics(self) -> pd.DataFrame:
@@ -134,7 +181,7 @@ def read_config(path: Path) -> SACConfig:
         version, fields = content["format"], content["config"]
     except OSError as error:
         raise ParameterError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ParameterError(f"{file} is damaged: it is not the JSON that labkit writes") from None
     if version != FORMAT:
         raise ParameterError(f"{file} has format {version!r}; this labkit reads format {FORMAT}")
@@ -161,6 +208,9 @@ def choose_directory(
         ParameterError: the directory cannot be written, is damaged, or holds a run of another
             configuration or files that are no run; Reverb is needed and not installed.
     """
+    if not issubclass(type(run_dir), str | os.PathLike):  # a notebook gives any type
+        allowed = "a path, as text (papermill takes 0001 for a number: write runs/0001)"
+        raise invalid("run_dir", run_dir, allowed)
     if resume not in ("auto", "never"):
         raise invalid("resume", resume, "'auto' or 'never'")
     if config.replay == "reverb" and importlib.util.find_spec("reverb") is None:
@@ -189,13 +239,14 @@ def check_usable(path: Path, config: SACConfig) -> None:
     """Rejects what is neither a new or empty directory nor a run that can be resumed.
 
     Raises:
-        ParameterError: see `check_resumable`, `check_empty` and `check_links`.
+        ParameterError: see `check_resumable`, `check_empty`, `check_links` and `check_kinds`.
     """
     if (path / "config.json").exists():
         check_resumable(path, config)
     else:
         check_empty(path)
     check_links(path)
+    check_kinds(path)
 
 
 def _is_taken(path: Path) -> bool:
@@ -220,6 +271,20 @@ def foreign_files(path: Path) -> list[str]:
     return [
         n for n in names if not n.startswith(".") and not n.endswith(".ipynb") and n not in ours
     ]
+
+
+def remove_leftovers(path: Path) -> None:
+    """Removes the progress file and the stop requests of a killed `labkit run`.
+
+    While another process holds the launcher's lock, that one uses them, and nothing is removed.
+    """
+    if not run_lock.is_lock(path / run_lock.LAUNCHER):
+        return
+    with contextlib.suppress(ParameterError):
+        run_lock.check_free(path, run_lock.LAUNCHER)
+        for file in path.iterdir():
+            if re.fullmatch(r"progress\.json|\.stop-[0-9]+", file.name):
+                file.unlink(missing_ok=True)
 
 
 def check_empty(path: Path) -> None:
@@ -251,18 +316,38 @@ def check_links(path: Path) -> None:
                 raise invalid("run_dir", str(path), allowed)
 
 
+def check_kinds(path: Path) -> None:
+    """Rejects a run directory with a file where labkit makes a directory, or the reverse.
+
+    Raises:
+        ParameterError: names the first one.
+    """
+    inside = [path / "checkpoints" / name for name in FOLDERS_OF_CHECKPOINTS]
+    for folder in (*(path / name for name in FOLDERS), *inside):
+        if folder.exists() and not folder.is_dir():
+            what = f"{folder.relative_to(path)} is a directory, not a file"
+            raise invalid("run_dir", str(path), f"a run in which {what}")
+    for name in (metrics.FILE, watchdog.NOTE):
+        if (path / name).is_dir():
+            raise invalid("run_dir", str(path), f"a run in which {name} is a file, not a directory")
+
+
 def check_resumable(path: Path, config: SACConfig) -> None:
     """Rejects a directory whose run is damaged, or of another configuration.
 
     A run can be resumed with more iterations than before, or with fewer if it has not yet taken
-    more than these. A finished one needs its checkpoint: without it, training would start anew.
+    more than these. One that has finished, with however many iterations, needs its checkpoint:
+    without it, training would start anew.
 
     Raises:
         ParameterError: names the file that is damaged, or each field that differs.
     """
-    check_same(path, read_config(path), config, but=("num_iterations",))
+    theirs = read_config(path)
+    check_same(path, theirs, config, but=("num_iterations",))
     taken = max(checkpoint.steps(path / "checkpoints"), default=None)
-    if taken is None and is_finished(path, config):
+    if taken is None or not metrics.is_lost(path):
+        metrics.check_columns(path)
+    if taken is None and is_finished(path, theirs):
         allowed = "a new directory, or '' for the next number under runs/"
         why = "a finished run is never overwritten, and this one has no checkpoint to open it from"
         raise invalid("run_dir", str(path), f"{allowed}: {why}")
@@ -315,6 +400,8 @@ def start_run(namespace: Mapping[str, Any], others: tuple[str, ...] = ()) -> Run
     Raises:
         ParameterError: a wrong value or a mistyped name, in one line, before TensorFlow loads.
     """
+    if not isinstance(namespace, Mapping):
+        raise invalid("namespace", namespace, "the notebook's variables: start_run(globals())")
     config = SACConfig.from_notebook(namespace, ("run_dir", "resume", *others))
     check_name(config.env_name)
     return open_run(namespace.get("run_dir", ""), config, namespace.get("resume", "auto"))
@@ -332,6 +419,7 @@ def open_run(run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "
     with storage(path):
         run_lock.hold(path, run_lock.TRAINING)
         check_usable(path, config)  # again: another process may have used it in between
+        remove_leftovers(path)
         if not (path / "config.json").exists():
             return Run.create(path, config)
         checkpoint.set_aside_damaged(path / "checkpoints")

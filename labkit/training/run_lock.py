@@ -1,12 +1,17 @@
 """One writer for a run directory: lock files that name the process that holds them.
 
 A lock lives as long as its process: a killed one leaves none, and a cell that runs again in the
-same kernel finds its own.
+same kernel finds its own. It belongs to the file, not to its path: where a directory was removed
+and made again, its lock is taken anew. A forked child holds none of its parent's.
 """
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 from labkit.errors import ParameterError
 from labkit.parameters import invalid
@@ -14,7 +19,30 @@ from labkit.parameters import invalid
 TRAINING = "lock"  # of the process that trains
 LAUNCHER = "launcher.lock"  # of `labkit run`, which writes the executed notebook
 
-_HELD: dict[Path, int] = {}  # lock file → descriptor
+Identity = tuple[int, int]  # device and inode: a file's as long as a descriptor of it is open
+
+_HELD: dict[Identity, int] = {}  # lock file → descriptor, open until `release`
+_TRAINED: dict[Identity, object] = {}  # lock file → the call of `training` that is active
+
+
+def _forget() -> None:
+    """Closes what a forked child inherited: the locks stay its parent's, and end with it."""
+    for descriptor in _HELD.values():
+        os.close(descriptor)
+    _HELD.clear()
+    _TRAINED.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def identity(folder: Path, name: str) -> Identity | None:
+    """Which file the lock `name` of a directory is now; None if there is none."""
+    try:
+        status = (folder / name).lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def hold(folder: Path, name: str, note: str = "") -> None:
@@ -23,27 +51,30 @@ def hold(folder: Path, name: str, note: str = "") -> None:
     `note` is its second line.
 
     Raises:
-        ParameterError: another process holds it; names that process.
+        ParameterError: another process holds it, or another thread trains; names the process.
         OSError: the file cannot be written.
     """
-    key = folder.resolve() / name
-    if key in _HELD:
+    held = identity(folder, name)
+    if held is not None and held in _TRAINED:
+        raise _trained(folder)
+    if held is not None and held in _HELD:
         return
     descriptor = _try(folder, name)
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n{note}".encode(), 0)
+        status = os.fstat(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
-    _HELD[key] = descriptor
+    _HELD[status.st_dev, status.st_ino] = descriptor
 
 
 def release(folder: Path, name: str) -> None:
     """Gives up a lock; the file stays."""
-    descriptor = _HELD.pop(folder.resolve() / name, None)
-    if descriptor is not None:
-        os.close(descriptor)
+    held = identity(folder, name)
+    if held is not None and held in _HELD:
+        os.close(_HELD.pop(held))
 
 
 def check_free(folder: Path, name: str) -> None:
@@ -52,8 +83,27 @@ def check_free(folder: Path, name: str) -> None:
     Raises:
         ParameterError: names that process.
     """
-    if (folder / name).exists() and folder.resolve() / name not in _HELD:
+    held = identity(folder, name)
+    if held is not None and held not in _HELD:
         os.close(_try(folder, name))
+
+
+@contextlib.contextmanager
+def training(folder: Path) -> Iterator[None]:
+    """While one thread trains in a directory, no other thread or process may.
+
+    Raises:
+        ParameterError: another one does; names its process.
+    """
+    check_free(folder, TRAINING)
+    held, mine = identity(folder, TRAINING), object()
+    if held is not None and _TRAINED.setdefault(held, mine) is not mine:
+        raise _trained(folder)
+    try:
+        yield
+    finally:
+        if held is not None:
+            _TRAINED.pop(held, None)  # absent in a child that was forked in between
 
 
 def note(folder: Path, name: str) -> str:
@@ -88,5 +138,12 @@ def _try(folder: Path, name: str) -> int:
 def _taken(folder: Path, holder: bytes, descriptor: int) -> ParameterError:
     os.close(descriptor)
     pid = holder.partition(b"\n")[0]
-    who = f" (process {pid.decode()} is)" if pid.isdigit() else ""
+    # A descriptor may outlive the process that the file names, in a child that it left behind.
+    alive = pid.isdigit() and psutil.pid_exists(int(pid))
+    who = f" (process {pid.decode()} is)" if alive else ""
     return invalid("run_dir", str(folder), f"a run that no other process is writing to{who}")
+
+
+def _trained(folder: Path) -> ParameterError:
+    who = f"process {os.getpid()}, this one, is"
+    return invalid("run_dir", str(folder), f"a run that no other thread is training ({who})")

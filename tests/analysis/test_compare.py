@@ -1,6 +1,7 @@
 """Comparing runs: reading them, scores, ranking, and the data of the figures."""
 
 import itertools
+import shutil
 from pathlib import Path
 
 import gym
@@ -107,6 +108,37 @@ def test_the_score_is_the_evaluation_with_the_most_episodes(tmp_path):
     run.log_evaluation(score, env_step=20, gradient_step=10, wall_seconds=1)
     (found,), _ = compare.find_runs(tmp_path)
     assert found.evaluation_at(10).eval_return == 7.0
+
+
+def test_a_copy_of_a_run_is_left_out_and_named(tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path / f"s{seed}", seed, [1.0, 2.0 + seed])
+        for copy in ("copy", "copy2"):
+            shutil.copytree(tmp_path / f"s{seed}", tmp_path / f"s{seed}_{copy}")
+    write_run(tmp_path / "again", 0, [1.0, 2.5])  # another run of the same seed is none
+    table = (tmp_path / "s1_copy" / "metrics.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "s1_copy" / "metrics.csv").write_text("".join(table[:-1]))
+    found, lines = compare.find_runs(tmp_path)
+    assert [run.path.name for run in found] == ["again", "s0", "s1"]
+    assert lines[0] == f"left out: {tmp_path / 's0_copy'}, a copy of {tmp_path / 's0'}"
+    assert len(lines) == 4
+    assert compare.comparable(found, 20) == (found, ["repeated: defaults, seed 0: 2 runs"])
+    assert compare.rank(compare.scores(found, 20)).seeds.tolist() == [3]
+
+
+@pytest.mark.parametrize("runs", [None, 7, [None], ["here", 7]])
+def test_runs_that_are_no_folders_are_one_line(runs):
+    with pytest.raises(
+        ParameterError, match=r"^`runs` must be a folder, or a list of folders, got"
+    ):
+        compare.find_runs(runs)
+
+
+def test_the_budget_of_no_runs_is_one_line():
+    with pytest.raises(
+        ParameterError, match=r"^`runs` must be a list of at least one run, got \[\]"
+    ):
+        compare.common_budget([])
 
 
 def test_rank_by_hand(folder):

@@ -69,6 +69,18 @@ def test_a_missing_notebook_is_named(capfd):
     assert capfd.readouterr().err == "ParameterError: there is no notebook 'nowhere.ipynb'\n"
 
 
+@pytest.mark.parametrize(
+    "content",
+    ["{}", "[]", "null", '{"cells": 3}', '{"nbformat": 4, "metadata": {}}', "[" * 100_000],
+)
+def test_a_file_that_is_no_notebook_is_one_line(tmp_path, capfd, content):
+    (tmp_path / "x.ipynb").write_text(content)
+    assert run(str(tmp_path / "x.ipynb")) == 2
+    err = capfd.readouterr().err
+    assert err.startswith(f"ParameterError: '{tmp_path / 'x.ipynb'}' cannot be read: ")
+    assert err.count("\n") == 1
+
+
 def test_texts_of_the_command_line_become_typed_values():
     texts = {"num_iterations": "1e3", "actor_fc_layer_params": "(8, 8)", "run_dir": "x"}
     checked, config = check(Path(NOTEBOOK), texts)

@@ -121,6 +121,9 @@ def test_a_stopped_sweep_resumes(notebook, tmp_path):
     [
         ([], {}, "`seeds` must be .*, got ''"),
         (["0", "0"], {}, "`seeds` must be one or more different seeds.*, got '0 0'"),
+        (["1", "1.0"], {}, "`seeds` must be one or more different seeds.*, got '1 1.0'"),
+        (["1", "+1"], {}, "`seeds` must be one or more different seeds"),
+        (["0x1", "1e0"], {}, "`seeds` must be one or more different seeds"),
         (["0", "-1"], {}, "`seed` must be .*, got '-1'"),
         (["0"], {"gamma": "2"}, "`gamma` must be .*, got '2'"),
         (["0"], {"run_dir": "x"}, "`run_dir` is not a parameter of a sweep, which sets it itself"),
@@ -144,6 +147,41 @@ def test_each_setting_has_its_directory(notebook, tmp_path):
 
     assert name() == name(num_iterations="30") == "defaults/seed-0"
     assert name(gamma="0.5", num_iterations="30") == "gamma-0.5/seed-0"
+
+
+def test_a_setting_has_one_directory_however_it_is_spelled(notebook, tmp_path):
+    def name(seed="0", **texts):
+        (job,) = plan(notebook, [seed], texts, tmp_path)
+        return job.name
+
+    assert {name(gamma=text) for text in ("0.9", "0.90", "9e-1")} == {"gamma-0.9/seed-0"}
+    assert name(gamma="0.990") == "defaults/seed-0"
+    assert {name(seed) for seed in ("1", "1.0", "+1", "0x1", "1e0")} == {"defaults/seed-1"}
+
+
+def test_a_file_in_place_of_the_folder_is_one_line(notebook, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(ParameterError, match=r"^`into` must be a folder, or .*mine'$"):
+        plan(notebook, ["0"], {}, tmp_path / "mine")
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
+def test_the_runs_of_a_sweep_that_was_killed_end(notebook, tmp_path, number):
+    command = [*SWEEP, str(notebook), "--seeds", "0", "--into", str(tmp_path / "runs")]
+    command += ["-p", "num_iterations", "90000"]
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=ROOT)
+    kept = tmp_path / "runs" / "defaults" / "seed-0" / "kept"
+    deadline = time.monotonic() + 90
+    while not kept.exists():
+        assert time.monotonic() < deadline, "the run has not started"
+        time.sleep(0.1)
+    child.send_signal(number)
+    child.wait(timeout=40)
+    deadline, run_dir = time.monotonic() + 20, kept.parent
+    while (count := kept.read_text()) and (time.sleep(1) or kept.read_text() != count):
+        assert time.monotonic() < deadline, "the kernel runs on"
+    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(run_dir).encode() in _read(p)]
+    assert not left
 
 
 def test_a_finished_sweep_without_notebook_05_prints_one_line(notebook, tmp_path, capfd):

@@ -139,6 +139,31 @@ def test_a_flipped_bit_in_any_file_is_found_and_the_older_checkpoint_is_used(
     assert capsys.readouterr().out == ""
 
 
+def test_an_emptied_checkpoint_is_set_aside(table, tmp_path, capsys):
+    for step in (1, 2):
+        newest = checkpoint.save(tmp_path / "c", step, [np.ones(9)], {}, table)
+    shutil.rmtree(newest)
+    newest.mkdir()
+    checkpoint.set_aside_damaged(tmp_path / "c")
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(
+        f"{newest / 'state.json'} is missing: this checkpoint cannot be used; it"
+    )
+    assert line.endswith("damaged-000000002, and the run resumes from gradient step 1")
+    assert checkpoint.steps(tmp_path / "c") == [1]
+
+
+def test_other_names_between_the_checkpoints_are_left_alone(table, tmp_path):
+    others = ["5", "²", "00000000²", "0000000005", "99999999999", "mine"]
+    for name in others:
+        (tmp_path / "c" / name).mkdir(parents=True)
+    for step in (6, 7, 8):
+        checkpoint.save(tmp_path / "c", step, [np.ones(9)], {}, table)
+    assert checkpoint.steps(tmp_path / "c") == [7, 8]
+    found = {path.name for path in (tmp_path / "c").iterdir()}
+    assert found == {*others, "000000007", "000000008"}
+
+
 def test_without_any_whole_checkpoint_the_newest_damage_is_named(table, tmp_path):
     folder = tmp_path / "checkpoints"
     for step in (1, 2):

@@ -163,6 +163,42 @@ class Target(gym.Env):
         return np.zeros(1, np.float32), -float((action[0] - 0.5) ** 2), True, {}
 
 
+def test_rows_of_a_run_without_a_checkpoint_are_not_removed_silently(
+    small_config, tmp_path, capsys
+):
+    config = small_config(env_name="Target", replay="tf_uniform")
+    run = run_directory.open_run(tmp_path, config)
+    run.log(env_step=305, gradient_step=5)
+    labkit.train(config, run, make_env=Target)
+    line = f"{tmp_path} has no checkpoint: it begins anew, without its rows (1)\n"
+    assert capsys.readouterr().out.startswith(line)
+
+
+@pytest.mark.parametrize("replay", ["reverb", "tf_uniform"])
+def test_a_relative_run_directory_outlasts_a_change_of_the_working_directory(
+    replay, small_config, tmp_path, monkeypatch
+):
+    class Moving(Target):
+        def step(self, action):
+            monkeypatch.chdir(tmp_path / "b")
+            return super().step(action)
+
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    config = small_config(env_name="Target", replay=replay, checkpoint_interval=10)
+    run = run_directory.open_run("run", config)
+    assert str(run.path) == "run"
+    monkeypatch.chdir(tmp_path / "a")
+    assert run.path == tmp_path / "run"
+    monkeypatch.chdir(tmp_path)
+    labkit.train(config, run, make_env=Moving)
+    assert run.metrics().gradient_step.max() == config.num_iterations
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "run"]
+    assert list((tmp_path / "b").iterdir()) == list((tmp_path / "a").iterdir()) == []
+    assert {"checkpoints", "events", "policy"} <= {path.name for path in run.path.iterdir()}
+
+
 def test_it_learns_in_a_users_own_environment(small_config, tmp_path):
     config = small_config(
         env_name="Target",
@@ -403,6 +439,7 @@ def test_a_run_of_version_0_1_resumes(kind, tmp_path):
     ("key", "value", "message"),
     [
         ("metrics_bytes", None, "it lacks 'metrics_bytes'"),
+        ("executor", "other", "it names no executor of labkit, but 'other'"),
         ("losses", [1, 2], "cannot reshape"),
         ("collector", None, "it lacks 'collector'"),
         ("noise", {"bit_generator": "?"}, "state must be for a PCG64"),
@@ -416,7 +453,7 @@ def test_a_wrong_key_in_a_checkpoint_without_checksums_is_named(key, value, mess
     config = labkit.SACConfig.parse({**attrs.asdict(config), "num_iterations": 70})
     file = tmp_path / "run" / "checkpoints" / "000000060" / "state.json"
     state = json.loads(file.read_text())
-    state.pop(key)
+    state.pop(key, None)
     file.write_text(json.dumps(state if value is None else {**state, key: value}))
     with pytest.raises(labkit.ParameterError, match=rf"state\.json is damaged: {message}") as error:
         labkit.train(config, labkit.open_run(tmp_path / "run", config))

@@ -71,6 +71,61 @@ def test_a_spreadsheet_s_mark_and_line_ends_lose_nothing(run):
     assert steps(run) == [10, 20, 30]
 
 
+@pytest.mark.parametrize("change", ["order", "extra"])
+def test_other_columns_are_refused_before_rows_are_appended_under_wrong_names(run, change):
+    file = run.path / "metrics.csv"
+    first, *rest = file.read_text().splitlines()
+    if change == "order":
+        lines = [
+            ",".join([*line.split(",")[1::-1], *line.split(",")[2:]]) for line in (first, *rest)
+        ]
+        found = "it has them in another order"
+    else:
+        lines, found = [f"{first},note", *(f"{line}," for line in rest)], "it also has note"
+    file.write_text("\n".join(lines) + "\n")
+    before = file.read_bytes()
+    with pytest.raises(ParameterError, match=rf"must have the columns env_step,.*: {found}$"):
+        run_directory.open_run(run.path, SACConfig())
+    assert file.read_bytes() == before
+    assert steps(run) == [10, 20, 30]  # it can still be read
+
+
+def lose(file, how):
+    file.unlink()
+    if how != "removed":
+        file.write_bytes(b"" if how == "emptied" else bytes(100))
+
+
+LOSSES = ["removed", "emptied", "only NULs"]
+
+
+@pytest.mark.parametrize("how", LOSSES)
+def test_a_lost_file_begins_again_at_the_checkpoint(run, how):
+    file, length = run.path / "metrics.csv", run.sync_metrics()
+    (run.path / "checkpoints" / "000000030").mkdir(parents=True)
+    lose(file, how)
+    assert run_directory.choose_directory(run.path, SACConfig()) == run.path
+    lost = run.cut_metrics(length, step=30)
+    rows = length - len(metrics.HEADER)
+    assert lost.startswith(f"{file} has lost {rows} of the {length} bytes that it had at gradient")
+    run.log(env_step=40, gradient_step=40)
+    assert steps(run) == [40]
+
+
+@pytest.mark.parametrize("how", LOSSES)
+@pytest.mark.parametrize("write", ["log", "sync"])
+def test_a_file_that_is_lost_during_training_gets_its_header_again(run, how, write, capsys):
+    lose(run.path / "metrics.csv", how)
+    if write == "sync":
+        assert run.sync_metrics() == len(metrics.HEADER)
+    run.log(env_step=40, gradient_step=40)
+    assert steps(run) == [40]
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith(
+        "metrics.csv was removed or emptied: its rows are lost, and it begins again here"
+    )
+
+
 def test_rows_after_the_checkpoint_are_cut(run):
     length = run.sync_metrics()
     run.log(env_step=40, gradient_step=40)

@@ -1,16 +1,22 @@
 """The run directory: opened once, never overwritten, read back as it was written."""
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from small_disk import fill, small_disk
 
+import labkit
 from labkit.config import SACConfig
 from labkit.errors import ParameterError, StorageError
+from labkit.replay.transitions import Layout
+from labkit.replay.uniform_replay import UniformReplay
 from labkit.sac.evaluation import Evaluation
-from labkit.training import metrics, run_directory
+from labkit.training import checkpoint, metrics, run_directory, run_lock
 
 
 def test_numbers_count_up(tmp_path, monkeypatch):
@@ -43,6 +49,37 @@ def test_a_directory_that_cannot_be_written_is_rejected(tmp_path, monkeypatch, w
     ):
         run_directory.choose_directory(where, SACConfig())
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("run_dir", [1, None, b"runs"])
+def test_a_run_directory_that_is_no_path_is_one_line(run_dir):
+    with pytest.raises(ParameterError) as error:
+        run_directory.choose_directory(run_dir, SACConfig())
+    assert str(error.value).startswith("`run_dir` must be a path, as text (papermill takes 0001")
+    assert str(error.value).endswith(f", got {run_dir!r}")
+
+
+def test_start_run_without_the_notebook_s_variables_is_one_line():
+    with pytest.raises(
+        ParameterError, match=r"`namespace` must be .*start_run\(globals\(\)\), got"
+    ):
+        run_directory.start_run(None)
+
+
+def test_what_a_killed_launcher_left_is_removed_unless_another_one_runs(tmp_path):
+    run_directory.open_run(tmp_path, SACConfig())
+    left = [tmp_path / ".stop-4711", tmp_path / "progress.json"]
+    mine = [tmp_path / ".stop-it", tmp_path / "progress.json.mine"]
+    for file in (*left, *mine):
+        file.write_text("{}")
+    (tmp_path / "launcher.lock").write_text("4711\nsmall.ipynb")
+    with (tmp_path / "launcher.lock").open() as launcher:
+        fcntl.flock(launcher, fcntl.LOCK_EX)
+        run_directory.open_run(tmp_path, SACConfig())
+        assert all(file.exists() for file in (*left, *mine))
+    run_directory.open_run(tmp_path, SACConfig())
+    assert not any(file.exists() for file in left)
+    assert all(file.exists() for file in mine)
 
 
 MINE = {
@@ -164,17 +201,56 @@ def test_an_unfinished_run_is_resumed_and_a_finished_one_rejected(tmp_path):
         run_directory.open_run(tmp_path, config)
 
 
+def save_checkpoint(path, step):
+    layout = Layout(1, 1)
+    checkpoint.save(path / "checkpoints", step, [np.ones(1)], {}, UniformReplay(layout, 10))
+
+
+@pytest.mark.parametrize("iterations", [5, 7, 9])
+def test_a_finished_run_without_its_checkpoints_is_not_overwritten(tmp_path, iterations):
+    run = run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=7))
+    score = Evaluation((1.0,), (9.0,), (0.0,))
+    run.log_evaluation(score, env_step=7, gradient_step=7, wall_seconds=1)
+    other = SACConfig(num_eval_episodes=1, num_iterations=iterations)
+    with pytest.raises(ParameterError, match="a finished run is never overwritten"):
+        run_directory.open_run(tmp_path, other)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["checkpoints", "checkpoints/deleted", "checkpoints/partial", "events", "policy"],
+)
+def test_a_file_in_place_of_a_directory_is_named_before_training(tmp_path, name):
+    run_directory.open_run(tmp_path, SACConfig())
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ParameterError, match=f"`run_dir` must be a run in which {name} is a dire"):
+        run_directory.open_run(tmp_path, SACConfig())
+    assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["ended_by_watchdog.txt", "metrics.csv"])
+def test_a_directory_in_place_of_a_file_is_named_before_training(tmp_path, name):
+    run_directory.open_run(tmp_path, SACConfig())
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    with pytest.raises(ParameterError, match=name) as error:
+        run_directory.open_run(tmp_path, SACConfig())
+    assert "\n" not in str(error.value)
+
+
 def test_a_finished_run_resumes_with_more_iterations_but_not_with_fewer_than_it_took(tmp_path):
     run = run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=7))
     score = Evaluation((1.0,), (9.0,), (0.0,))
     run.log_evaluation(score, env_step=7, gradient_step=7, wall_seconds=1)
+    save_checkpoint(tmp_path, 7)
     more = run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=9))
     assert (
         run_directory.read_config(tmp_path)
         == more.config
         == SACConfig(num_eval_episodes=1, num_iterations=9)
     )
-    (tmp_path / "checkpoints" / "000000008").mkdir(parents=True)
+    save_checkpoint(tmp_path, 8)
     assert (
         run_directory.open_run(
             tmp_path, SACConfig(num_eval_episodes=1, num_iterations=8)
@@ -205,11 +281,90 @@ def test_two_processes_on_one_run(tmp_path):
     run_directory.open_run(tmp_path, SACConfig())  # this process may: a cell is run twice
 
 
+OPEN = "import sys; from labkit import open_run, SACConfig;open_run(sys.argv[1], SACConfig())"
+
+
+def open_elsewhere(path):
+    """What another process writes to stderr when it opens the run."""
+    command = [sys.executable, "-c", OPEN, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
+
+
+@pytest.mark.parametrize("change", ["removed", "renamed"])
+def test_a_lock_belongs_to_its_file_and_not_to_the_path(tmp_path, change):
+    path, other = tmp_path / "run", tmp_path / "renamed"
+    first = run_directory.open_run(path, SACConfig())
+    if change == "removed":
+        shutil.rmtree(path)
+        run_directory.open_run(path, SACConfig())
+    else:
+        path = path.rename(other)
+        run_directory.open_run(path, SACConfig())
+    assert f"(process {os.getpid()} is)" in open_elsewhere(path)
+    with pytest.raises(StorageError, match="was removed or replaced since this run was opened"):
+        first.log(env_step=1, gradient_step=1)
+
+
+@pytest.mark.parametrize("lost", ["directory", "lock"])
+def test_a_run_whose_directory_another_process_took_writes_nothing_more(tmp_path, lost):
+    run = run_directory.open_run(tmp_path / "run", SACConfig())
+    if lost == "directory":
+        shutil.rmtree(run.path)
+    else:
+        (run.path / "lock").unlink()
+    assert open_elsewhere(run.path) == ""
+    before = (run.path / "metrics.csv").read_bytes()
+    for write in (lambda: run.log(gradient_step=1), run.sync_metrics, lambda: run.cut_metrics(0)):
+        with pytest.raises(StorageError, match=r"was removed or replaced") as error:
+            write()
+        assert "\n" not in str(error.value)
+    assert (run.path / "metrics.csv").read_bytes() == before
+
+
+def test_a_forked_child_does_not_hold_its_parent_s_run(tmp_path):
+    run_directory.open_run(tmp_path, SACConfig())
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        try:
+            run_directory.open_run(tmp_path, SACConfig())
+            os.write(write, b"admitted")
+        except ParameterError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert f"(process {os.getpid()} is)" in os.read(read, 1000).decode()
+
+
+def test_a_held_lock_does_not_name_a_process_that_has_ended(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (tmp_path / "lock").write_text(f"{ended.pid}\n")
+    with (tmp_path / "lock").open() as left:
+        fcntl.flock(left, fcntl.LOCK_EX)
+        with pytest.raises(ParameterError) as error:
+            run_directory.open_run(tmp_path, SACConfig())
+    assert "a run that no other process is writing to, got" in str(error.value)
+
+
+def test_a_second_thread_may_not_train_in_the_same_run(tmp_path):
+    run = run_directory.open_run(tmp_path, SACConfig())
+    who = rf"no other thread is training \(process {os.getpid()}, this one, is\)"
+    with run_lock.training(run.path):
+        with pytest.raises(ParameterError, match=who):
+            labkit.train(SACConfig(), run)
+        with pytest.raises(ParameterError, match=who):
+            run_directory.open_run(tmp_path, SACConfig())
+        run_directory.open_run(tmp_path / "another", SACConfig())
+    assert run_directory.open_run(tmp_path, SACConfig()) == run
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
         ("config.json", "{", r"config\.json is damaged"),
         ("config.json", "[]", r"config\.json is damaged"),
+        ("config.json", "[" * 100_000, r"config\.json is damaged"),
         (
             "config.json",
             '{"format": 99, "config": {}}',
