@@ -92,7 +92,7 @@ class SACConfig:
     target_entropy: float | None = real(None, -1e6, 1e6, "nats; None: TF-Agents' default", **_OPEN)
     # Networks
     observation_scale: tuple[float, ...] = numbers(
-        None, 100_000, 0, 1e9, "divisor of each observation", whole=False, **_OPEN
+        None, 100_000, 1e-9, 1e9, "divisor of each observation", whole=False, **_OPEN
     )
     actor_fc_layer_params: tuple[int, ...] = numbers(
         (256, 256), 8, 1, 16_384, "units of each layer", whole=True

@@ -9,7 +9,7 @@ import imageio_ffmpeg
 import numpy as np
 
 import labkit
-from labkit.environments.make import make_environment
+from labkit.environments.make import known_names, make_environment
 from labkit.environments.physics import step_seconds
 from labkit.errors import ParameterError, storage
 from labkit.plotting import video
@@ -48,11 +48,18 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
     """The environment of a run's `config.json`, and its policy, the SavedModel in `policy/`.
 
     Raises:
-        ParameterError: one of them is missing, or `config.json` is damaged.
+        ParameterError: one of them is missing, `config.json` is damaged, or the environment is not
+            a registered one.
     """
     config = run_directory.read_config(folder)
     if not (folder / "policy" / "saved_model.pb").is_file():
         raise ParameterError(f"{folder} has no saved policy (policy/saved_model.pb)")
+    if config.env_name not in known_names():
+        what = f"its environment {config.env_name!r} came from make_env"
+        raise ParameterError(
+            f"{folder} cannot be played: {what}, and cannot be made from its name, as the "
+            f"{len(known_names())} registered Gym ids can"
+        )
     with labkit.quiet():
         import tensorflow as tf
         from tf_agents.trajectories import time_step as ts

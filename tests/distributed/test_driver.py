@@ -49,6 +49,28 @@ def test_what_it_rejects(small_config, tmp_path, arguments, message):
         labkit.train_on_ray(settings, run=run, make_env=Line, **arguments)
 
 
+def test_a_make_env_that_cannot_be_pickled_is_refused(small_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lock = threading.Lock()
+    expected = (
+        r"^`make_env` must be a class or a function that Ray can pickle .*lock.*, got <function"
+    )
+    with pytest.raises(config.ParameterError, match=expected) as caught:
+        labkit.train_on_ray(small_config(env_name="Line"), make_env=lambda: Line(lock))
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
+def test_too_few_cpus_in_a_running_ray_are_refused(small_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    expected = r"^`num_collectors` must be less than the 2 CPUs of the running Ray: .*, got 2$"
+    with ray_cluster.connection(None, cpus=2):
+        ray_cluster.check_cpus(1)
+        with pytest.raises(config.ParameterError, match=expected):
+            labkit.train_on_ray(small_config(env_name="Line"), 2, make_env=Line)
+    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
 HANGS = """
 import sys, time
 from pathlib import Path
