@@ -50,6 +50,17 @@ def _of_environment(config: "SACConfig", name: str) -> Any:
     return TUNED.get(config.env_name, UNTUNED)[name]
 
 
+def check_config(config: Any) -> None:
+    """Rejects what is no configuration, such as a dictionary of parameters.
+
+    Raises:
+        ParameterError: says what to pass.
+    """
+    if not isinstance(config, SACConfig):
+        allowed = "a labkit.SACConfig, such as labkit.SACConfig.parse({'gamma': 0.98})"
+        raise checks.invalid("config", config, allowed)
+
+
 _OPEN: dict[str, Any] = {"when_none": _of_environment}
 
 

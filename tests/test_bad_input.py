@@ -145,6 +145,12 @@ def test_arguments_of_another_type(
     assert list(tmp_path.iterdir()) == [], "nothing was begun"
 
 
+def test_a_dictionary_is_no_configuration(tmp_path):
+    with pytest.raises(ParameterError, match=r"^`config` must be .*SACConfig.parse\(.*, got \{\}$"):
+        labkit.open_run(tmp_path / "run", {})
+    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
 def test_components_of_another_type(tmp_path, monkeypatch, small_config):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ParameterError, match=r"^`components` must be None, or .*, got \{\}$"):

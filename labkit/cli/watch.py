@@ -48,8 +48,8 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
     """The environment of a run's `config.json`, and its policy, the SavedModel in `policy/`.
 
     Raises:
-        ParameterError: one of them is missing, `config.json` is damaged, or the environment is not
-            a registered one.
+        ParameterError: one of them is missing or damaged, or the environment is not a registered
+            one.
     """
     config = run_directory.read_config(folder)
     if not (folder / "policy" / "saved_model.pb").is_file():
@@ -64,7 +64,11 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
         import tensorflow as tf
         from tf_agents.trajectories import time_step as ts
 
-        saved = tf.saved_model.load(str(folder / "policy"))
+        try:
+            saved = tf.saved_model.load(str(folder / "policy"))
+        except OSError as error:
+            reason = str(error).splitlines()[0]
+            raise ParameterError(f"{folder / 'policy'} is damaged ({reason})") from None
         env = make_environment(config.env_name)
 
     def act(observation: np.ndarray) -> np.ndarray:

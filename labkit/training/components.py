@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
-from labkit.config import TUNED, SACConfig
+from labkit.config import TUNED, SACConfig, check_config
 from labkit.environments.make import (
     check_factory,
     check_separate,
@@ -166,9 +166,7 @@ def check_config_and_run(config: Any, run: Any) -> None:
     Raises:
         ParameterError: says what to pass.
     """
-    if not isinstance(config, SACConfig):
-        allowed = "a labkit.SACConfig, such as labkit.SACConfig.parse({'gamma': 0.98})"
-        raise invalid("config", config, allowed)
+    check_config(config)
     if run is not None and not isinstance(run, Run):
         raise invalid("run", run, "None, or what labkit.open_run(run_dir, config) returns")
 
