@@ -57,7 +57,7 @@ def check_config(config: Any) -> None:
         ParameterError: says what to pass.
     """
     if not isinstance(config, SACConfig):
-        allowed = "a labkit.SACConfig, such as labkit.SACConfig.parse({'gamma': 0.98})"
+        allowed = "an SACConfig, such as SACConfig.parse({'gamma': 0.98})"
         raise checks.invalid("config", config, allowed)
 
 

@@ -128,10 +128,10 @@ def test_parameters_that_are_no_dictionary(given_):
     [
         (
             {"config": {"gamma": 0.98}},
-            r"`config` must be .* labkit.SACConfig.parse\(\{'gamma'.*, got",
+            r"`config` must be .* SACConfig.parse\(\{'gamma'.*, got",
         ),
-        ({"config": None}, "`config` must be a labkit.SACConfig, .*, got None"),
-        ({"config": SACConfig}, "`config` must be a labkit.SACConfig, .*, got <class"),
+        ({"config": None}, "`config` must be an SACConfig, .*, got None"),
+        ({"config": SACConfig}, "`config` must be an SACConfig, .*, got <class"),
         ({"run": "r1"}, r"`run` must be None, or what labkit.open_run\(.* returns, got 'r1'"),
     ],
 )
