@@ -52,6 +52,17 @@ def _of_environment(config: "SACConfig", name: str) -> Any:
     return TUNED.get(config.env_name, UNTUNED)[name]
 
 
+def check_config(config: Any) -> None:
+    """Rejects what is no configuration, such as a dictionary of parameters.
+
+    Raises:
+        ParameterError: says what to pass.
+    """
+    if not isinstance(config, SACConfig):
+        allowed = "an SACConfig, such as SACConfig.parse({'gamma': 0.98})"
+        raise checks.invalid("config", config, allowed)
+
+
 _OPEN: dict[str, Any] = {"when_none": _of_environment}
 
 
@@ -97,7 +108,7 @@ class SACConfig:
     target_entropy: float | None = real(None, -1e6, 1e6, "nats; None: TF-Agents' default", **_OPEN)
     # Networks
     observation_scale: tuple[float, ...] = numbers(
-        None, 100_000, 0, 1e9, "divisor of each observation", whole=False, **_OPEN
+        None, 100_000, 1e-9, 1e9, "divisor of each observation", whole=False, **_OPEN
     )
     actor_fc_layer_params: tuple[int, ...] = numbers(
         (256, 256), 8, 1, 16_384, "units of each layer", whole=True

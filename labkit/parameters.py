@@ -164,19 +164,20 @@ def numbers(
     whole: bool,
     **options: Any,
 ) -> Any:
-    """A tuple of at most `length` numbers; whole ones from `low`, others above it."""
+    """A tuple of at most `length` numbers from `low` to `high`; whole ones are at least one."""
 
     def convert(value: Any) -> tuple[float, ...] | None:
         value = _literal(value) if isinstance(value, str) else value
         items = tuple(value) if isinstance(value, list | tuple) else (value,)
-        checked = [_in_range(item, low, high, above=not whole, whole=whole) for item in items]
+        checked = [_in_range(item, low, high, above=False, whole=whole) for item in items]
         found = [number for number in checked if number is not None]
         if len(found) < len(items) or len(items) > length or (whole and not items):
             return None
         return tuple(found) if whole else tuple(map(float, found))
 
     kind = f"{'1' if whole else '0'} to {length} {'whole numbers' if whole else 'numbers'}"
-    allowed = f"{kind} between {low:g} and {high:g}, such as (256, 256)"
+    example = "(256, 256)" if whole else "(3.14, 20)"
+    allowed = f"{kind} from {low:g} to {high:g}, such as {example}"
     return _field(default, convert, allowed, unit, **options)
 
 

@@ -62,6 +62,11 @@ PARAMETERS = [
     ({"actor_fc_layer_params": "(256, )x"}, r"`actor_fc_layer_params` must be .*, got .*"),
     ({"actor_fc_layer_params": (0,)}, r"`actor_fc_layer_params` must be .*, got \(0,\)"),
     ({"observation_scale": (1, 0)}, r"`observation_scale` must be .*, got \(1, 0\)"),
+    (
+        {"observation_scale": (1e-60, 1, 1)},
+        r"`observation_scale` must be 0 to 100000 numbers from 1e-09 to 1e\+09, such as "
+        r"\(3.14, 20\), or None, got \(1e-60, 1, 1\)$",
+    ),
     ({"strategy": "mirrored:0"}, "`strategy` must be .*, got 'mirrored:0'"),
     ({"strategy": "gpus"}, "`strategy` must be .*, got 'gpus'"),
     ({"replay": "redis"}, "`replay` must be 'reverb' or 'tf_uniform'.*, got 'redis'"),
@@ -115,6 +120,62 @@ PARAMETERS += [
 def test_parameters_that_are_no_dictionary(given_):
     with pytest.raises(ParameterError, match=r"^`parameters` must be a dictionary from names"):
         SACConfig.parse(given_)
+
+
+@pytest.mark.parametrize("executor", [labkit.train, labkit.train_on_ray])
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            {"config": {"gamma": 0.98}},
+            r"`config` must be .* SACConfig.parse\(\{'gamma'.*, got",
+        ),
+        ({"config": None}, "`config` must be an SACConfig, .*, got None"),
+        ({"config": SACConfig}, "`config` must be an SACConfig, .*, got <class"),
+        ({"run": "r1"}, r"`run` must be None, or what labkit.open_run\(.* returns, got 'r1'"),
+    ],
+)
+def test_arguments_of_another_type(
+    tmp_path, monkeypatch, small_config, executor, arguments, expected
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParameterError, match=f"^{expected}") as caught:
+        executor(**{"config": small_config(), **arguments})
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
+def test_a_dictionary_is_no_configuration(tmp_path):
+    with pytest.raises(ParameterError, match=r"^`config` must be .*SACConfig.parse\(.*, got \{\}$"):
+        labkit.open_run(tmp_path / "run", {})
+    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
+def test_components_of_another_type(tmp_path, monkeypatch, small_config):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParameterError, match=r"^`components` must be None, or .*, got \{\}$"):
+        labkit.train(small_config(), components={})
+    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"episodes": 0}, r"`episodes` must be a whole number from 1 .*, got 0"),
+        ({"episodes": "three"}, "`episodes` must be a whole number from 1 .*, got 'three'"),
+        ({"seed": -1}, "`seed` must be a whole number from 0 .*, got -1"),
+        (
+            {"env": "Pendulum-v1"},
+            r"`env` must be what labkit.make_environment\(.* got 'Pendulum-v1'",
+        ),
+        ({"env": gym.make("Pendulum-v1")}, r"`env` must be what labkit.make_environment\(.* got <"),
+    ],
+)
+def test_evaluations(arguments, expected):
+    good = {"env": make_environment("Pendulum-v1"), "policy": None, "episodes": 1, "seed": 0}
+    with pytest.raises(ParameterError, match=f"^{expected}") as caught:
+        labkit.evaluate(**{**good, **arguments})
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("given_", "expected"), PARAMETERS)
@@ -388,19 +449,21 @@ def hanging(path, limit, method=""):
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("method", ["__init__", "reset", "step"])
+@pytest.mark.parametrize("method", ["__init__", "seed", "reset", "step"])
 def test_an_environment_that_hangs_before_training_is_killed(tmp_path, method):
-    """In its constructor, its first reset, or during the warm-up."""
+    """In its constructor, in `seed`, its first reset, or during the warm-up."""
     ended = hanging(tmp_path, "1", method)
     assert ended.returncode == -signal.SIGKILL
-    assert "labkit: the environment did not return from a step, a reset or its" in ended.stderr
+    assert (
+        "labkit: the environment did not return from a step, a reset, seed or its" in ended.stderr
+    )
     assert "within 1 s" in read_kill_note(tmp_path)
 
 
 def test_an_environment_that_hangs_is_killed_and_the_run_resumes(tmp_path):
     ended = hanging(tmp_path, "2", "answer")
     assert ended.returncode == -signal.SIGKILL
-    line = "the environment did not return from a step, a reset or its constructor within 2 s"
+    line = "the environment did not return from a step, a reset, seed or its constructor within 2 s"
     assert f"labkit: {line}" in ended.stderr
     assert checkpoint.latest(tmp_path / "checkpoints").name == "000000005"
     again = hanging(tmp_path, "0")

@@ -9,7 +9,7 @@ import imageio_ffmpeg
 import numpy as np
 
 import labkit
-from labkit.environments.make import make_environment
+from labkit.environments.make import known_names, make_environment
 from labkit.environments.physics import step_seconds
 from labkit.errors import ParameterError, storage
 from labkit.plotting import video
@@ -48,16 +48,27 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
     """The environment of a run's `config.json`, and its policy, the SavedModel in `policy/`.
 
     Raises:
-        ParameterError: one of them is missing, or `config.json` is damaged.
+        ParameterError: one of them is missing or damaged, or the environment is not a registered
+            one.
     """
     config = run_directory.read_config(folder)
     if not (folder / "policy" / "saved_model.pb").is_file():
         raise ParameterError(f"{folder} has no saved policy (policy/saved_model.pb)")
+    if config.env_name not in known_names():
+        what = f"its environment {config.env_name!r} came from make_env"
+        raise ParameterError(
+            f"{folder} cannot be played: {what}, and cannot be made from its name, as the "
+            f"{len(known_names())} registered Gym ids can"
+        )
     with labkit.quiet():
         import tensorflow as tf
         from tf_agents.trajectories import time_step as ts
 
-        saved = tf.saved_model.load(str(folder / "policy"))
+        try:
+            saved = tf.saved_model.load(str(folder / "policy"))
+        except OSError as error:
+            reason = str(error).splitlines()[0]
+            raise ParameterError(f"{folder / 'policy'} is damaged ({reason})") from None
         env = make_environment(config.env_name)
 
     def act(observation: np.ndarray) -> np.ndarray:

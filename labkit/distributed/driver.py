@@ -23,7 +23,12 @@ from labkit.replay import ports
 from labkit.replay.transitions import Layout, layout_of
 from labkit.strategy import learner_gpus
 from labkit.training import checkpoint
-from labkit.training.components import MakeEnv, check_tuned, environment_source
+from labkit.training.components import (
+    MakeEnv,
+    check_config_and_run,
+    check_tuned,
+    environment_source,
+)
 from labkit.training.files import write_atomically
 from labkit.training.learner import name_last_checkpoint
 from labkit.training.progress import Phases
@@ -67,13 +72,17 @@ def train_on_ray(
     Raises:
         RunError: as `labkit.train`, and `ActorLostError` for an actor that fails repeatedly.
         ParameterError: a value is not allowed; before any work.
+        KeyboardInterrupt: the run was stopped before its first checkpoint, as in the warm-up.
     """
     num_collectors = check_int("num_collectors", num_collectors, 1, 10_000, "rollout workers")
     ray_cluster.check_installed()
+    check_config_and_run(config, run)
     if config.replay != "reverb":
         allowed = "'reverb' on Ray, where other processes write to the table"
         raise invalid("replay", config.replay, allowed)
     ray_cluster.check_address(address)
+    ray_cluster.check_cpus(num_collectors)
+    _check_picklable(make_env)
     layout = _check_environment(config, make_env, max_episode_steps, run)
     run = run or open_run("", config)
     check_same(run.path, run.config, config)
@@ -84,7 +93,21 @@ def train_on_ray(
         with name_last_checkpoint(run.path / "checkpoints"), driver:
             driver.watch(stop)
     driver.report(stop, time.monotonic() - begin)
+    if stop and checkpoint.latest(driver.folder) is None:
+        raise KeyboardInterrupt("before its first checkpoint")
     return run
+
+
+def _check_picklable(make_env: MakeEnv | None) -> None:
+    """Rejects what Ray cannot send to its processes."""
+    from ray import cloudpickle
+
+    try:
+        cloudpickle.dumps(make_env)
+    except Exception as error:  # of any kind: a user's object may define how it is pickled
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        allowed = f"a class or a function that Ray can pickle for its processes ({reason})"
+        raise invalid("make_env", make_env, allowed) from None
 
 
 def _check_environment(

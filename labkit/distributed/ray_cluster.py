@@ -248,6 +248,21 @@ def check_address(address: str | None) -> None:
         raise invalid("address", address, f"{ADDRESSES} (something else answers there)")
 
 
+def check_cpus(num_collectors: int) -> None:
+    """Rejects more workers than fit into a Ray that this process has already connected to.
+
+    Raises:
+        ParameterError: a rollout worker or the evaluator would wait for a CPU.
+    """
+    import ray
+
+    if ray.is_initialized():
+        total = ray.cluster_resources().get("CPU", 0)
+        if num_collectors >= total:
+            allowed = f"less than the {total:g} CPUs of the running Ray: the evaluator takes one"
+            raise invalid("num_collectors", num_collectors, allowed)
+
+
 def head_answers() -> bool:
     """Whether the cluster's head, Ray's process `gcs_server`, accepts connections."""
     import ray

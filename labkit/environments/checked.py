@@ -7,10 +7,11 @@ import gym
 import numpy as np
 
 from labkit.errors import BrokenEnvironmentError
-from labkit.parameters import echo
+from labkit.parameters import echo, invalid
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 GYM_API = "as in Gym 0.23, not Gymnasium"
+TRUNCATED = "TimeLimit.truncated"  # Gym's mark in `info`
 
 
 class CheckedEnv(gym.Wrapper):
@@ -24,23 +25,26 @@ class CheckedEnv(gym.Wrapper):
       `info["TimeLimit.truncated"]`; a `TimeLimit` below other wrappers, and any environment that
       sets this itself, are left as they are.
 
-    `max_episode_steps` replaces a registered time limit; None takes the registered one, if any.
+    `max_episode_steps` replaces every other time limit; None takes the smallest of the registered
+    one and those that the user's wrappers set, if any.
+
+    Raises:
+        ParameterError: a space is missing, empty, or has bounds between which no number lies.
     """
 
     def __init__(self, env: gym.Env, max_episode_steps: int | None = None):
-        registered = None
-        while isinstance(env, gym.wrappers.TimeLimit | gym.wrappers.OrderEnforcing):
-            if isinstance(env, gym.wrappers.TimeLimit):
-                registered = env._max_episode_steps
+        limits = [limit._max_episode_steps for limit in _time_limits(env)]
+        # A subclass may do more than Gym's own.
+        while type(env) in (gym.wrappers.TimeLimit, gym.wrappers.OrderEnforcing):
             env = env.env
         super().__init__(env)
-        inner = _time_limits(env)  # below a wrapper that has to see the end of the episode
-        for limit in inner if max_episode_steps else ():
+        # The others are below a wrapper that has to see the end of the episode.
+        for limit in _time_limits(env) if max_episode_steps else ():
             limit._max_episode_steps = max_episode_steps
-        self.max_episode_steps = max_episode_steps or registered
-        if self.max_episode_steps is None and inner:
-            self.max_episode_steps = min(limit._max_episode_steps for limit in inner)
+        self.max_episode_steps = max_episode_steps or min(filter(None, limits), default=None)
         self._steps = self._episode_steps = 0
+        for name in ("observation_space", "action_space"):
+            _check_space(name, getattr(env, name, None))
         self._to_own_action, self.action_space = _float32_action(env.action_space)
         self._observation_dtype, self.observation_space = _float32_observation(
             env.observation_space
@@ -67,15 +71,24 @@ class CheckedEnv(gym.Wrapper):
         """
         self._steps += 1
         self._episode_steps += 1
-        answer = self.env.step(self._to_own_action(action))
+        try:
+            answer = self.env.step(self._to_own_action(action))
+        except (
+            StopIteration
+        ) as error:  # to a generator that calls this, it would mean another thing
+            what = f"step raised StopIteration {self._place()}"
+            raise BrokenEnvironmentError(f"the environment's {what}") from error
         if not isinstance(answer, tuple) or len(answer) != 4:
             what = f"step must return (observation, reward, done, info), {GYM_API}"
             raise BrokenEnvironmentError(f"the environment's {what}, got {echo(answer)}")
         observation, reward, done, info = answer
         observation = self._observation(observation, self._place)
-        done, info = bool(done), info if isinstance(info, dict) else {}
+        info = info if isinstance(info, dict) else {}
+        done = self._truth("done", done)
+        if info.get(TRUNCATED) is not None:
+            self._truth(f"info[{TRUNCATED!r}]", info[TRUNCATED])
         if self._episode_steps == self.max_episode_steps and not done:
-            done, info = True, {**info, "TimeLimit.truncated": True}
+            done, info = True, {**info, TRUNCATED: True}
         return observation, self._reward(reward), done, info
 
     def _observation(self, observation: Any, place: Callable[[], str]) -> Any:
@@ -84,8 +97,11 @@ class CheckedEnv(gym.Wrapper):
         if dtype is None:  # a dictionary, a tuple or text: not for SAC, but for other lessons
             return observation
         try:
+            found = np.asarray(observation)
+            if found.dtype.kind not in "biufO" or np.ma.is_masked(observation):
+                raise TypeError  # NumPy would drop an imaginary part or a mask, and read text
             with np.errstate(over="ignore"):
-                copy = np.array(observation, dtype)
+                copy = np.array(found, dtype)
         except (TypeError, ValueError):
             what = f"observation is not an array of numbers {place()}: {echo(observation)}"
             raise BrokenEnvironmentError(f"the environment's {what}") from None
@@ -99,15 +115,21 @@ class CheckedEnv(gym.Wrapper):
         return copy
 
     def _reward(self, reward: Any) -> float:
-        array = np.asarray(reward)
-        if array.shape != () or array.dtype.kind not in "biuf":
+        number = _one_number(reward)
+        if number is None:
             what = f"reward must be one number, got {echo(reward)} {self._place()}"
             raise BrokenEnvironmentError(f"the environment's {what}")
-        number = float(array)
         if not abs(number) <= FLOAT32_MAX:
             what = f"reward is {number:g} {self._place()}"
             raise BrokenEnvironmentError(f"the environment's {what}")
         return number
+
+    def _truth(self, name: str, value: Any) -> bool:
+        number = _one_number(value)
+        if number not in (0, 1):
+            what = f"{name} must be True or False, got {echo(value)} {self._place()}"
+            raise BrokenEnvironmentError(f"the environment's {what}")
+        return bool(number)
 
     def _place(self) -> str:
         """Where a step was: counted since this environment was made, and in its episode."""
@@ -115,6 +137,34 @@ class CheckedEnv(gym.Wrapper):
 
     def _after_reset(self) -> str:
         return f"after its reset at env step {self._steps}"
+
+
+def _one_number(value: Any) -> float | None:
+    """A real number or a truth value as a float; None for anything else."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        return None
+    if array.shape != () or array.dtype.kind not in "biuf" or np.ma.is_masked(value):
+        return None
+    return float(array)
+
+
+def _check_space(name: str, space: Any) -> None:
+    """Rejects what is no space, and a box that holds no number."""
+    if not isinstance(space, gym.Space):
+        raise invalid(name, space, "a gym.Space of the environment")
+    if not isinstance(space, gym.spaces.Box):
+        return
+    if 0 in space.shape:
+        raise invalid(name, space, f"a space of one number or more, not of shape {space.shape}")
+    if not (space.low <= space.high).all():  # nor is NaN
+        index = np.flatnonzero(~(space.low <= space.high))[0]
+        low, high = space.low.ravel()[index], space.high.ravel()[index]
+        allowed = (
+            f"a box whose lower bounds are at most its upper ones; [{index}] has {low}, {high}"
+        )
+        raise invalid(name, space, allowed)
 
 
 def _time_limits(env: gym.Env) -> list[gym.wrappers.TimeLimit]:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import gym
 import numpy as np
 
-from labkit.environments.seeding import SeededEnv, raw_env
+from labkit.environments.seeding import SeededEnv, raw_env, seeded_env
 from labkit.environments.watchdog import Watchdog
 from labkit.errors import ParameterError
-from labkit.parameters import MANY, check_int, did_you_mean, invalid
+from labkit.parameters import MANY, check_int, did_you_mean, echo, invalid
 from labkit.runtime import quiet
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MINITAUR = "MinitaurBulletEnv-v0"
 FACTORY = "a class or a function that returns a new Gym environment each time"
+MAX_SEED = 2**32 - 1
+MAX_ACTION = 1e9  # beyond it the critic's float32 loss overflows
 
 
 def known_names() -> list[str]:
@@ -54,19 +56,22 @@ def make_environment(
         max_episode_steps: env steps until the time limit; None takes the registered one, if any.
         bootstrap_time_limits: False makes a truncation a termination, as gym's own time limit
             does, for comparison (Pardo et al. 2018, "Time Limits in Reinforcement Learning").
-        watchdog: ends the process when the constructor, a reset or a step never returns; None
-            sets no limit.
+        watchdog: ends the process when the constructor, `seed`, a reset or a step never returns;
+            None sets no limit.
 
     Raises:
-        ParameterError: an unknown id, an environment that this host cannot make, or a callable that
-            does not return a Gym environment.
+        ParameterError: an unknown id, an environment that this host cannot make, a callable that
+            does not return a Gym environment, or a seed or time limit that is not allowed.
     """
     max_episode_steps = check_max_episode_steps(max_episode_steps)
+    if seed is not None:
+        seed = check_int("seed", seed, 0, MAX_SEED, "or None")
     try:
         seeded = SeededEnv(_maker(name), max_episode_steps, watchdog)
     except (ImportError, gym.error.Error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise invalid("env_name", name, f"an environment that works here ({reason})") from None
+        parameter = "env_name" if isinstance(name, str) else "make_env"
+        raise invalid(parameter, name, f"an environment that works here ({reason})") from None
     seeded.seed(seed)
     from labkit.environments.truncation import TruncatingGymWrapper  # imports TensorFlow
 
@@ -113,10 +118,17 @@ def check_separate(collect_env: "PyEnvironment", eval_env: "PyEnvironment") -> N
     """Rejects one environment in two roles: an evaluation would disturb the collection.
 
     Raises:
-        ParameterError: both are the same, or have the same Gym environment inside.
+        ParameterError: both are the same, have the same Gym environment inside, or differ in the
+            shapes of observations or actions, or in the bounds of actions.
     """
     if raw_env(collect_env) is raw_env(eval_env):
         raise ParameterError(f"`make_env` must be {FACTORY}, got the same environment twice")
+    for name in ("observation_space", "action_space"):
+        one, two = (getattr(seeded_env(env), name) for env in (collect_env, eval_env))
+        # Nothing depends on the bounds of observations.
+        if one.shape != two.shape or (name == "action_space" and one != two):
+            found = f"with the same `{name}`, got {echo(one)} and then {echo(two)}"
+            raise ParameterError(f"`make_env` must be {FACTORY}, {found}")
 
 
 def check_specs(env: "PyEnvironment") -> None:
@@ -135,6 +147,10 @@ def check_specs(env: "PyEnvironment") -> None:
             raise invalid("env_name", name, allowed)
     # TF-Agents turns an infinite bound into the largest float32.
     low, high = np.min(action_spec.minimum), np.max(action_spec.maximum)
-    if max(-low, high) >= np.finfo(np.float32).max:
-        found = f"those of this one range from {low:g} to {high:g}"
-        raise invalid("env_name", name, f"an environment with bounded actions; {found}")
+    if max(-low, high) > MAX_ACTION:
+        found = f"within ±{MAX_ACTION:g}; those of this one range from {low:g} to {high:g}"
+        raise invalid("env_name", name, f"an environment with bounded actions, {found}")
+    fixed = np.broadcast_to(action_spec.minimum >= action_spec.maximum, action_spec.shape)
+    if fixed.any():
+        found = f"action[{np.argmax(fixed)}] of this one has one value"
+        raise invalid("env_name", name, f"an environment whose actions have two bounds; {found}")

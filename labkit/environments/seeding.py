@@ -27,7 +27,8 @@ class SeededEnv(gym.Wrapper):
     Args:
         make: returns the environment; `CheckedEnv` checks and copies what that returns.
         max_episode_steps: env steps until the time limit; None takes the registered one, if any.
-        watchdog: limits the seconds of the constructor, a reset and a step; None limits nothing.
+        watchdog: limits the seconds of the constructor, `seed`, a reset and a step; None limits
+            nothing.
 
     Raises:
         ParameterError: `make` does not return a Gym environment.
@@ -63,11 +64,12 @@ class SeededEnv(gym.Wrapper):
             self.watchdog.turn()
 
     def seed(self, seed: int | None = None) -> Any:
-        """Seeds the environment, its action space and its copy of the global generators."""
+        """Seeds its copy of the global generators, its action space, then the environment."""
         self._python_state = random.Random(seed).getstate()
         self._numpy_generator = np.random.MT19937(seed)
         self.env.action_space.seed(seed)
-        return self.env.seed(seed)
+        with self._own_generators():
+            return self.env.seed(seed)
 
     def replace_watchdog(self, watchdog: Watchdog) -> None:
         """Ends its present watchdog, unless it is the same, and takes another one."""

@@ -1,4 +1,4 @@
-"""A watchdog for environments: ends the process when its constructor, a reset or a step hangs.
+"""A watchdog for environments: ends the process when a step or another of their methods hangs.
 
 Physics that hangs holds Python's lock: nothing inside the process can interrupt or report it. A
 second, tiny process watches a counter in shared memory that is odd while the environment works.
@@ -14,17 +14,17 @@ from pathlib import Path
 
 NOTE = "ended_by_watchdog.txt"
 KILLED = (
-    "the environment did not return from a step, a reset or its constructor within {limit:g} s; "
-    "it hung in its own code, which nothing inside the process can interrupt, so the process was "
-    "killed"
+    "the environment did not return from a step, a reset, seed or its constructor within "
+    "{limit:g} s; it hung in its own code, which nothing inside the process can interrupt, so the "
+    "process was killed"
 )
 
 
 class Watchdog:
     """Watches one environment at a time; `limit` is in seconds, 0 for none.
 
-    A step, a reset or the constructor may take that long. The kill note `NOTE` is written to
-    `folder` for the next start; None writes none.
+    A step, a reset, `seed` or the constructor may take that long. The kill note `NOTE` is written
+    to `folder` for the next start; None writes none.
     """
 
     def __init__(self, limit: float = 0, folder: Path | None = None):
@@ -47,7 +47,7 @@ class Watchdog:
                 os.read(self._child.stdout.fileno(), 1)  # type: ignore[union-attr]  # opened above
 
     def turn(self) -> None:
-        """Is called before and after each step, each reset and the constructor."""
+        """Is called before and after each step, each reset, `seed` and the constructor."""
         if self._child is not None:
             self._count += 1
             struct.pack_into("q", self._shared, 0, self._count)

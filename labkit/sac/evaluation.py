@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
+from labkit.environments.make import MAX_SEED
 from labkit.environments.physics import forward_position
 from labkit.environments.seeding import seeded_env
-from labkit.parameters import grouped
+from labkit.parameters import MANY, check_int, grouped, invalid
 from labkit.sac.collector import play
 from labkit.sac.policies import Policy
 
@@ -62,7 +63,15 @@ def evaluate(
 
     In an environment without a time limit an episode is cut after `EPISODE_LIMIT` env steps, with a
     message.
+
+    Raises:
+        ParameterError: `env` is of another kind, such as a Gym environment; `episodes` or `seed` is
+            not allowed.
     """
+    if not hasattr(env, "time_step_spec"):
+        raise invalid("env", env, "what labkit.make_environment(id or MyEnv) returns")
+    episodes = check_int("episodes", episodes, 1, MANY, "episodes")
+    seed = check_int("seed", seed, 0, MAX_SEED, "seed of the episodes")
     env.seed(seed)
     rows = []
     for done in range(1, episodes + 1):

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import gym
@@ -10,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
-from labkit.config import TUNED, SACConfig
+from labkit.config import TUNED, SACConfig, check_config
 from labkit.environments.make import (
     check_factory,
     check_separate,
@@ -29,6 +30,7 @@ from labkit.sac.policies import random_policy
 from labkit.strategy import make_strategy
 from labkit.training import checkpoint
 from labkit.training.progress import progress
+from labkit.training.run_directory import Run
 from labkit.training.signals import StopRequest
 
 MakeEnv = Callable[[], gym.Env]  # a user's own Gym environment
@@ -158,6 +160,17 @@ def build(
     )
 
 
+def check_config_and_run(config: Any, run: Any) -> None:
+    """Rejects what is neither, such as a dictionary of parameters or the path of a run.
+
+    Raises:
+        ParameterError: says what to pass.
+    """
+    check_config(config)
+    if run is not None and not isinstance(run, Run):
+        raise invalid("run", run, "None, or what labkit.open_run(run_dir, config) returns")
+
+
 def environment_source(config: SACConfig, make_env: MakeEnv | None) -> MakeEnv | str:
     """What `make_environment` makes the environment from.
 
@@ -203,8 +216,7 @@ def warm_up(config: SACConfig, components: TrainingComponents) -> None:
         for _ in range(config.initial_collect_steps):
             collector.run(1)
             ticker.advance()
-            if stop:
-                raise KeyboardInterrupt("before training began")
+            stop.interrupt()
     collector.end()
     replay.flush()
     components.env_steps += config.initial_collect_steps

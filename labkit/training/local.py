@@ -18,6 +18,7 @@ from labkit.environments.make import check_max_episode_steps, check_separate
 from labkit.environments.seeding import seeded_env
 from labkit.environments.watchdog import Watchdog, read_kill_note
 from labkit.errors import ParameterError, StorageError
+from labkit.parameters import invalid
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy
@@ -27,6 +28,7 @@ from labkit.training.components import (
     MakeEnv,
     TrainingComponents,
     build,
+    check_config_and_run,
     environment_source,
     evaluation_seed,
     warm_up,
@@ -75,10 +77,11 @@ def train(
         BrokenEnvironmentError: an observation or a reward is not finite, or of another kind.
         StalledError: Reverb returned no batch within its time limit.
         StorageError: the run directory cannot be written.
-        ParameterError: `run` is of another configuration or another thread or process trains in
-            it, `make_env` comes with `components` or
-            cannot be used, or a checkpoint is damaged or of another agent.
+        ParameterError: an argument is of another type, `run` is of another configuration, another
+            thread or process trains in it, `make_env` comes with `components` or cannot be used,
+            or a checkpoint is damaged or of another agent.
     """
+    check_config_and_run(config, run)
     for name, value in {"make_env": make_env, "max_episode_steps": max_episode_steps}.items():
         if components is not None and value is not None:
             raise ParameterError(
@@ -87,6 +90,8 @@ def train(
     check_max_episode_steps(max_episode_steps)
     environment_source(config, make_env)
     if components is not None:
+        if not isinstance(components, TrainingComponents):
+            raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
         check_separate(components.collect_env, components.eval_env)
     run = run or open_run("", config)
     check_same(run.path, run.config, config)

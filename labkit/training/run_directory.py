@@ -29,7 +29,7 @@ from typing import Any
 import attrs
 import pandas as pd
 
-from labkit.config import ADDED, FREE_TO_CHANGE, SACConfig
+from labkit.config import ADDED, FREE_TO_CHANGE, SACConfig, check_config
 from labkit.environments import watchdog
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError, StorageError, storage
@@ -415,6 +415,7 @@ def open_run(run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "
             its checkpoints are damaged and none is whole.
         StorageError: the disk is full.
     """
+    check_config(config)
     path = choose_directory(run_dir, config, resume)
     with storage(path):
         run_lock.hold(path, run_lock.TRAINING)

@@ -39,6 +39,15 @@ class StopRequest:
             self._requested = Path(self._file).exists()
         return self._requested
 
+    def interrupt(self) -> None:
+        """Ends a warm-up, after which there is nothing to save yet.
+
+        Raises:
+            KeyboardInterrupt: the run was asked to end; `labkit run` prints this as one line.
+        """
+        if self:
+            raise KeyboardInterrupt("before training began")
+
 
 @contextlib.contextmanager
 def stop_request(on_request: Callable[[], Any] = lambda: None) -> Iterator[StopRequest]:

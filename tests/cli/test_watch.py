@@ -67,6 +67,30 @@ def test_a_run_without_a_policy_is_named(tmp_path):
     )
 
 
+def test_a_run_of_a_user_s_own_environment_is_named(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"format": 1, "config": {"env_name": "Mine"}}))
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "saved_model.pb").touch()
+    done = invoke(str(tmp_path))
+    assert done.exit_code == 2
+    line = (
+        f"ParameterError: {tmp_path} cannot be played: its environment 'Mine' came from make_env,"
+    )
+    assert done.stderr.startswith(line)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_damaged_policy_is_named(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"format": 1, "config": {}}))
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "saved_model.pb").write_bytes(b"damaged")
+    done = invoke(str(tmp_path))
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].startswith(
+        f"ParameterError: {tmp_path}/policy is damaged ("
+    )
+
+
 def test_seed_and_out_need_something_to_play():
     done = invoke("--seed", "3")
     assert done.exit_code == 2

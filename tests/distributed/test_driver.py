@@ -49,6 +49,28 @@ def test_what_it_rejects(small_config, tmp_path, arguments, message):
         labkit.train_on_ray(settings, run=run, make_env=Line, **arguments)
 
 
+def test_a_make_env_that_cannot_be_pickled_is_refused(small_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lock = threading.Lock()
+    expected = (
+        r"^`make_env` must be a class or a function that Ray can pickle .*lock.*, got <function"
+    )
+    with pytest.raises(config.ParameterError, match=expected) as caught:
+        labkit.train_on_ray(small_config(env_name="Line"), make_env=lambda: Line(lock))
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
+def test_too_few_cpus_in_a_running_ray_are_refused(small_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    expected = r"^`num_collectors` must be less than the 2 CPUs of the running Ray: .*, got 2$"
+    with ray_cluster.connection(None, cpus=2):
+        ray_cluster.check_cpus(1)
+        with pytest.raises(config.ParameterError, match=expected):
+            labkit.train_on_ray(small_config(env_name="Line"), 2, make_env=Line)
+    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
 HANGS = """
 import sys, time
 from pathlib import Path
@@ -61,6 +83,10 @@ class Hanging(Line):
     def __init__(self):
         time.sleep(30)
 
+class HangingInSeed(Line):
+    def seed(self, seed=None):
+        time.sleep(30)
+
 config = labkit.SACConfig(env_name="Line", environment_timeout=1)
 run = labkit.open_run(sys.argv[1], config)
 """
@@ -71,9 +97,10 @@ run = labkit.open_run(sys.argv[1], config)
     [
         "labkit.train_on_ray(config, run=run, make_env=Hanging)",  # the driver
         "RunContext(config, Hanging, run.path, '', '').environment(0)",  # an actor
+        "RunContext(config, HangingInSeed, run.path, '', '').environment(0)",
     ],
 )
-def test_a_constructor_that_hangs_is_killed_in_every_process(tmp_path, call):
+def test_a_constructor_or_a_seed_that_hangs_is_killed_in_every_process(tmp_path, call):
     command = [sys.executable, "-c", HANGS + call, str(tmp_path), str(Path(__file__).parent)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
@@ -279,6 +306,19 @@ def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
     assert not {pid: spy.seen.get(pid) for pid in alive}
     with pytest.raises(config.ParameterError, match=r"labkit\.train_on_ray started this one"):
         labkit.train(settings, run=run, make_env=Line)
+
+
+def test_stopped_in_its_warm_up_it_returns_no_run_without_a_policy(
+    small_config, tmp_path, monkeypatch
+):
+    (tmp_path / "stop").touch()  # as `labkit run` does at the first Ctrl-C
+    monkeypatch.setenv("LABKIT_STOP", str(tmp_path / "stop"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where `Line` is
+    settings = small_config(env_name="Line", initial_collect_steps=1_000_000)
+    run = run_directory.open_run(tmp_path / "run", settings)
+    with pytest.raises(KeyboardInterrupt, match=r"^before its first checkpoint$"):
+        labkit.train_on_ray(settings, run=run, make_env=Line)
+    assert not (run.path / "policy").exists()
 
 
 @pytest.mark.timeout(200)

@@ -113,6 +113,49 @@ def test_max_episode_steps_replaces_a_time_limit_wherever_it_is(wrap, limit):
     assert float(env.current_time_step().discount) == 1.0
 
 
+def limited(*steps):
+    """`Endless` in time limits, the first one inside."""
+
+    def make():
+        env = Endless()
+        for limit in steps:
+            env = gym.wrappers.TimeLimit(env, limit)
+        return env
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "steps"),
+    [
+        (limited(30, 20), 20),
+        (limited(20, 30), 20),
+        (lambda: gym.wrappers.TimeLimit(gym.make("LabkitEndless-v0"), 3), 3),
+        (lambda: gym.wrappers.TimeLimit(gym.wrappers.ClipAction(limited(7)()), 9), 7),
+        (lambda: gym.wrappers.TimeLimit(gym.wrappers.ClipAction(limited(9)()), 7), 7),
+    ],
+)
+def test_of_several_time_limits_the_smallest_holds(make, steps):
+    for env, length in [(make_environment(make), steps), (make_environment(make, None, 25), 25)]:
+        assert env.max_episode_steps == length
+        lasts = last_steps(env, length)
+        assert [bool(step.is_last()) for step in lasts] == [False] * (length - 1) + [True]
+        assert float(lasts[-1].discount) == 1.0
+
+
+@pytest.mark.parametrize("kind", [gym.wrappers.TimeLimit, gym.wrappers.OrderEnforcing])
+def test_a_subclass_of_gym_s_own_wrappers_keeps_its_code(kind):
+    class Doubled(kind):
+        def step(self, action):
+            observation, reward, done, info = super().step(action)
+            return observation, reward + 2.0, done, info
+
+    env = make_environment(lambda: Doubled(gym.make("LabkitEndless-v0")))
+    steps = last_steps(env)
+    assert [float(step.reward) for step in steps] == [2.0] * 5
+    assert [bool(step.is_last()) for step in steps] == [False] * 4 + [True]
+
+
 @pytest.mark.parametrize(("truncated", "discount"), [(True, 1.0), (False, 0.0)])
 def test_an_environment_that_marks_its_own_truncations_is_believed(truncated, discount):
     class Marked(Endless):
@@ -170,6 +213,31 @@ BROKEN = [
         answers(lambda o, r, d, i: (o, r, d, False, i)),
         r"step must return \(observation, reward, done, info\), as in Gym 0.23, not Gymnasium, got",
     ),
+    *[
+        (
+            answers(lambda o, r, d, i, wrong=wrong: (o, r, wrong, i)),
+            f"done must be True or False, got .* {AT}",
+        )
+        for wrong in (np.array([True, False]), [False], "False", np.nan, None, 2, np.ma.masked)
+    ],
+    (
+        answers(lambda o, r, d, i: (o, r, d, {"TimeLimit.truncated": np.array([True, False])})),
+        rf"info\['TimeLimit.truncated'\] must be True or False, got array.* {AT}",
+    ),
+    (
+        answers(lambda o, r, d, i: (o, np.ma.masked, d, i)),
+        f"reward must be one number, got masked {AT}",
+    ),
+    (answers(lambda o, r, d, i: (o + 1j, r, d, i)), f"observation is not an array of numbers {AT}"),
+    (
+        answers(lambda o, r, d, i: (["1", "2"], r, d, i)),
+        f"observation is not an array of numbers {AT}",
+    ),
+    (
+        answers(lambda o, r, d, i: (np.ma.array([1, 2], mask=[0, 1]), r, d, i)),
+        f"observation is not an array of numbers {AT}",
+    ),
+    (answers(lambda o, r, d, i: next(iter(()))), f"step raised StopIteration {AT}"),
     (answers(lambda o, r, d, i: None), r"step must return \(observation, .*, got None"),
     (answers(lambda o, r, d, i: ([0, np.inf], r, d, i)), rf"observation\[1\] is inf {AT}"),
     (answers(lambda o, r, d, i: ("no", r, d, i)), f"observation is not an array of numbers {AT}"),
@@ -208,6 +276,70 @@ def test_what_is_not_a_factory_is_refused(given, expected):
         make_environment(given)
 
 
+def test_a_factory_that_fails_is_named_with_the_reason():
+    def factory():
+        raise ImportError("no simulator")
+
+    expected = r"^`make_env` must be an environment that works here \(no simulator\), got <function"
+    with pytest.raises(ParameterError, match=expected):
+        make_environment(factory)
+
+
+def box(low, high):
+    return gym.spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
+
+
+SPACES = [
+    (
+        {"action_space": box([-1, 1], [1, 0.5])},
+        r"`action_space` must be .*; \[1\] has 1.0, 0.5, got",
+    ),
+    (
+        {"action_space": box([-1, np.nan], [1, 1])},
+        r"`action_space` must be .*; \[1\] has nan, 1.0, g",
+    ),
+    (
+        {"observation_space": box([1], [-1])},
+        r"`observation_space` must be .*; \[0\] has 1.0, -1.0, g",
+    ),
+    (
+        {"action_space": box([], [])},
+        r"`action_space` must be .* one number or more, .* \(0,\), got",
+    ),
+    ({"observation_space": box([], [])}, "`observation_space` must be a space of one number or m"),
+    ({"action_space": None}, "`action_space` must be a gym.Space of the environment, got None"),
+    ({"observation_space": None}, "`observation_space` must be a gym.Space of .*, got None"),
+    ({"action_space": box([-1, 2], [1, 2])}, r"`env_name` must be .*; action\[1\] of this one has"),
+    (
+        {"action_space": box([-1e38], [1e38])},
+        r"`env_name` must be .* within ±1e\+09; .* -1e\+38 to",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spaces", "expected"), SPACES)
+def test_spaces_that_cannot_be_used_are_refused(spaces, expected):
+    with pytest.raises(ParameterError, match=f"^{expected}") as caught:
+        check_specs(make_environment(type("Mine", (Endless,), spaces)))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_environment_without_spaces_is_refused():
+    class Bare(gym.Env):
+        pass
+
+    with pytest.raises(
+        ParameterError, match=r"^`observation_space` must be a gym.Space of the env"
+    ):
+        make_environment(Bare)
+
+
+@pytest.mark.parametrize("seed", [-1, "x", 1.5, 2**32])
+def test_a_seed_that_makes_no_sense_is_refused(seed):
+    with pytest.raises(ParameterError, match=r"^`seed` must be a whole number from 0 to .*, got"):
+        make_environment(Endless, seed)
+
+
 @pytest.mark.parametrize("steps", [0, -1, 1.5, "many"])
 def test_a_time_limit_that_makes_no_sense_is_refused(steps):
     with pytest.raises(ParameterError, match=r"^`max_episode_steps` must be .*; or None\), got"):
@@ -220,6 +352,25 @@ def test_the_same_instance_twice_is_refused():
     with pytest.raises(ParameterError, match=r"^`make_env` must be .*, got the same environment"):
         check_separate(*wrapped)
     check_separate(make_environment(Endless), make_environment(Endless))
+
+
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [
+        ("action_space", gym.spaces.Box(-5, 5, (2,))),
+        ("action_space", gym.spaces.Box(-1, 1, (1,))),
+        ("observation_space", gym.spaces.Box(-1, 1, (3,))),
+    ],
+)
+def test_a_second_environment_with_other_spaces_is_refused(name, space):
+    first, other = (
+        make_environment(Endless),
+        make_environment(type("Other", (Endless,), {name: space})),
+    )
+    expected = rf"^`make_env` must be .*, with the same `{name}`, got Box\(.*\) and then Box\("
+    with pytest.raises(ParameterError, match=expected) as caught:
+        check_separate(first, other)
+    assert "\n" not in str(caught.value)
 
 
 def test_an_evaluation_of_an_environment_that_never_ends_is_cut(monkeypatch, capsys):

@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import attrs
@@ -114,8 +116,15 @@ def test_a_warm_up_that_ends_within_a_step_of_an_episode_s_end(tmp_path):
 def test_stopped_before_its_first_evaluation_it_says_so_and_goes_on_to_its_end(
     tmp_path, monkeypatch
 ):
-    (tmp_path / "stop").touch()  # as `make run` does at the first Ctrl-C
-    monkeypatch.setenv(signals.FILE_VARIABLE, str(tmp_path / "stop"))
+    stop, filmed = tmp_path / "stop", tmp_path / "my run" / "videos" / "before.mp4"
+
+    def stop_after_the_warm_up():
+        while not filmed.exists():
+            time.sleep(0.01)
+        stop.touch()  # as `make run` does at the first Ctrl-C
+
+    monkeypatch.setenv(signals.FILE_VARIABLE, str(stop))
+    threading.Thread(target=stop_after_the_warm_up, daemon=True).start()
     done = papermill_cli(tmp_path, **OTHER)
     assert done.returncode == 0, done.stderr[-3000:]
     notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
@@ -123,6 +132,14 @@ def test_stopped_before_its_first_evaluation_it_says_so_and_goes_on_to_its_end(
     assert "stopped at gradient step 0 of 60" in text
     assert text.count("no table: ") == 1
     assert text.count("no figure: ") == 3
+
+
+def test_stopped_during_its_warm_up_it_ends_at_once(tmp_path, monkeypatch):
+    (tmp_path / "stop").touch()
+    monkeypatch.setenv(signals.FILE_VARIABLE, str(tmp_path / "stop"))
+    # On Ray, or in this process: the warm-up of this cell comes first.
+    done = papermill_cli(tmp_path, **{**OTHER, "initial_collect_steps": "1000000"})
+    assert done.stderr.strip().splitlines()[-1] == "KeyboardInterrupt: before training began"
 
 
 @pytest.mark.slow
