@@ -24,7 +24,14 @@ from labkit.environments.make import check_name
 from labkit.errors import ParameterError, RunError, storage
 from labkit.parameters import check_int, invalid, unknown
 from labkit.runtime import LAUNCHER_VARIABLE
-from labkit.training import checkpoint, progress, run_directory, run_lock, signals
+from labkit.training import (
+    checkpoint,
+    directory_contents,
+    progress,
+    run_directory,
+    run_lock,
+    signals,
+)
 
 
 def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
@@ -115,7 +122,7 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
     }
     print(f"{notebook.name} runs into {output}", file=sys.stderr)
     try:
-        run_directory.remove_leftovers(run_dir)
+        directory_contents.remove_leftovers(run_dir)
         with storage(output), _environment(variables):
             status, message = _execute(notebook, output, parameters, state, stop)
     finally:

@@ -22,7 +22,7 @@ from labkit.parameters import check_int, invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, layout_of
 from labkit.strategy import learner_gpus
-from labkit.training import checkpoint
+from labkit.training import checkpoint, run_lock
 from labkit.training.components import (
     MakeEnv,
     check_config_and_run,
@@ -88,7 +88,11 @@ def train_on_ray(
     check_same(run.path, run.config, config)
     ports.warn_once()
     begin = time.monotonic()
-    with stop_request() as stop, ray_cluster.connection(address, cpus=num_collectors + 1):
+    with (
+        run_lock.training(run.path),
+        stop_request() as stop,
+        ray_cluster.connection(address, cpus=num_collectors + 1),
+    ):
         driver = Driver(config, run, num_collectors, make_env, layout, max_episode_steps)
         with name_last_checkpoint(run.path / "checkpoints"), driver:
             driver.watch(stop)

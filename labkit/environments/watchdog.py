@@ -62,7 +62,7 @@ class Watchdog:
 def read_kill_note(folder: Path) -> str:
     """The kill note that a watchdog wrote to `folder`, or an empty string; removes the note."""
     note = folder / NOTE
-    text = note.read_text().strip() if note.exists() else ""
+    text = note.read_text(errors="replace").strip() if note.exists() else ""
     note.unlink(missing_ok=True)
     return text
 
