@@ -18,15 +18,12 @@ from benchmarks.stopwatch import Stopwatch
 NET = [256, 256]
 
 
-class Minitaur(gymnasium.Env):
-    """The PyBullet Minitaur as registered (Gym 0.23) behind Gymnasium's interface."""
+class Adapter(gymnasium.Env):
+    """An environment of Gym 0.23 behind Gymnasium's interface."""
 
-    def __init__(self) -> None:
-        # Prints on import, so it is imported while the output is hidden.
-        from pybullet_envs.bullet import minitaur_gym_env
-
-        self._env = minitaur_gym_env.MinitaurBulletEnv()
-        observations, actions = self._env.observation_space, self._env.action_space
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        observations, actions = env.observation_space, env.action_space
         self.observation_space = gymnasium.spaces.Box(observations.low, observations.high)
         self.action_space = gymnasium.spaces.Box(actions.low, actions.high)
 
@@ -35,17 +32,20 @@ class Minitaur(gymnasium.Env):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begins an episode."""
         super().reset(seed=seed)
-        return self._env.reset().astype(np.float32), {}
+        return np.asarray(self._env.reset(), np.float32), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Takes one env step; a fall is a termination, and the wrapper truncates."""
-        observation, reward, fell, info = self._env.step(action)
-        return observation.astype(np.float32), float(reward), bool(fell), False, info
+        """Takes one env step; the end is a termination, and a wrapper truncates."""
+        observation, reward, terminated, _ = self._env.step(action)
+        return np.asarray(observation, np.float32), float(reward), bool(terminated), False, {}
 
 
 def minitaur() -> gymnasium.Env:
-    """The Minitaur with its registered time limit of 1000 env steps."""
-    return gymnasium.wrappers.TimeLimit(Minitaur(), 1000)
+    """The PyBullet Minitaur as registered, with its time limit of 1000 env steps."""
+    # Prints on import, so it is imported while the output is hidden.
+    from pybullet_envs.bullet.minitaur_gym_env import MinitaurBulletEnv
+
+    return gymnasium.wrappers.TimeLimit(Adapter(MinitaurBulletEnv()), 1000)
 
 
 def make(algorithm: str, env: gymnasium.Env, **settings: Any) -> OffPolicyAlgorithm:
