@@ -29,6 +29,7 @@ from labkit.training.components import (
     check_tuned,
     environment_source,
 )
+from labkit.training.environment_record import check_same_environment
 from labkit.training.files import write_atomically
 from labkit.training.learner import name_last_checkpoint
 from labkit.training.progress import Phases
@@ -36,6 +37,8 @@ from labkit.training.run_directory import Run, check_same, open_run
 from labkit.training.signals import StopRequest, stop_request
 
 if TYPE_CHECKING:  # Ray may not be installed
+    from tf_agents.environments.py_environment import PyEnvironment
+
     from labkit.distributed.supervisor import Restart
 
 STOP_SECONDS = 6.0  # for the last checkpoint of a run that is asked to end
@@ -83,9 +86,11 @@ def train_on_ray(
     ray_cluster.check_address(address)
     ray_cluster.check_cpus(num_collectors)
     _check_picklable(make_env)
-    layout = _check_environment(config, make_env, max_episode_steps, run)
+    env = _check_environment(config, make_env, max_episode_steps, run)
+    layout = layout_of(env)
     run = run or open_run("", config)
     check_same(run.path, run.config, config)
+    check_same_environment(run, env)
     ports.warn_once()
     begin = time.monotonic()
     with (
@@ -116,7 +121,7 @@ def _check_picklable(make_env: MakeEnv | None) -> None:
 
 def _check_environment(
     config: SACConfig, make_env: MakeEnv | None, max_episode_steps: int | None, run: Run | None
-) -> Layout:
+) -> "PyEnvironment":
     """Makes the environment once here, so that a mistake is named before any work."""
     watchdog = Watchdog(config.environment_timeout, run.path if run else None)
     with contextlib.closing(watchdog):
@@ -124,7 +129,7 @@ def _check_environment(
         env = make_environment(source, config.seed, max_episode_steps, watchdog=watchdog)
     check_specs(env)
     check_tuned(config, env)
-    return layout_of(env)
+    return env
 
 
 class Driver:

@@ -33,6 +33,7 @@ from labkit.training.components import (
     evaluation_seed,
     warm_up,
 )
+from labkit.training.environment_record import check_same_environment
 from labkit.training.learner import Learner, name_last_checkpoint
 from labkit.training.live_plot import LivePlot
 from labkit.training.progress import progress
@@ -107,8 +108,11 @@ def train(
             snapshots = (folder / "reverb").absolute()  # an environment may change the directory
             components = build(config, make_env, snapshots, max_episode_steps, watchdog)
             stack.callback(components.close)
+            check_same_environment(run, components.collect_env)
             if checkpoint.latest(folder) is None:
                 warm_up(config, components)
+        else:
+            check_same_environment(run, components.collect_env)
         training = LocalTraining(config, run, components)
         for env in (components.collect_env, components.eval_env):
             seeded_env(env).replace_watchdog(watchdog)

@@ -2,6 +2,7 @@
 
     config.json    every hyperparameter; the format's version; the versions of the packages; the
                    git commit and the CPU model of this start, and of earlier ones if they differ
+    environment.json    see `environment_record`
     metrics.csv    one row for each log or evaluation
     events/        the same for TensorBoard
     policy/        the deterministic policy as a SavedModel

@@ -24,11 +24,13 @@ from labkit.distributed import (
     supervisor,
 )
 from labkit.distributed.evaluation_queue import EvaluationRequest, EvaluationRequester
+from labkit.environments.make import make_environment
 from labkit.environments.watchdog import read_kill_note
 from labkit.errors import StalledError
 from labkit.replay import reverb_replay
 from labkit.sac.evaluation import Evaluation
 from labkit.training import run_directory
+from labkit.training.environment_record import check_same_environment
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,14 @@ def test_a_make_env_that_cannot_be_pickled_is_refused(small_config, tmp_path, mo
         labkit.train_on_ray(small_config(env_name="Line"), make_env=lambda: Line(lock))
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
+def test_a_run_of_another_environment_is_refused_before_ray_starts(small_config, tmp_path):
+    settings = small_config(env_name="Line")
+    run = run_directory.open_run(tmp_path, settings)
+    check_same_environment(run, make_environment(Line))
+    with pytest.raises(config.ParameterError, match="max_episode_steps: None there and 3 here"):
+        labkit.train_on_ray(settings, run=run, make_env=Line, max_episode_steps=3)
 
 
 def test_too_few_cpus_in_a_running_ray_are_refused(small_config, tmp_path, monkeypatch):
