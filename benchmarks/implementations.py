@@ -1,11 +1,14 @@
 """The implementations that the benchmark compares, each run in a fresh process, in alternation."""
 
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,9 @@ PEERS = {
     "sbx_sac": "SBX SAC (JAX)",
     "sbx_crossq": "SBX CrossQ (JAX), critics of 256",
 }
+# labkit 0.1, measured beside the present code. Its benchmark has names of its own.
+EARLIER_COMMIT = "4f504bb812a41dd1b3594c304b6641162748d6f0"
+EARLIER = ROOT / "build" / "labkit-0.1"
 LIMIT_SECONDS = 600  # for one process; far more than any needs
 
 
@@ -36,6 +42,7 @@ class Implementation:
         module: the worker module that measures it.
         python: the interpreter that runs the module.
         arguments: command-line arguments of the module.
+        root: the checkout that contains the module.
         unavailable: why it is skipped; empty if it can run.
     """
 
@@ -44,20 +51,19 @@ class Implementation:
     module: str
     python: str = sys.executable
     arguments: tuple[str, ...] = ()
+    root: Path = ROOT
     unavailable: str = ""
 
 
 def list_implementations(with_peers: bool) -> list[Implementation]:
-    """All implementations in the order of a round; makes .venv-peers if `with_peers`.
+    """All implementations in the order of a round; installs peers and labkit 0.1 if `with_peers`.
 
     Each peer runs with its own choice of threads and with one.
     """
-    absent = "" if with_peers else "left out by --quick or --without-peers"
-    if with_peers:
-        try:
-            make_peers_venv()
-        except UnavailableError as error:
-            absent = str(error)
+    absent, earlier_absent = (
+        _reason(install) if with_peers else "left out by --quick or --without-peers"
+        for install in (make_peers_venv, make_earlier_checkout)
+    )
     delayed = ("--actor-update-period", "2")
     peers = [
         Implementation(
@@ -93,9 +99,42 @@ def list_implementations(with_peers: bool) -> list[Implementation]:
             "benchmarks.run_labkit",
             arguments=("--layer-norm",),
         ),
+        Implementation(
+            "labkit_earlier",
+            f"labkit 0.1 (commit {EARLIER_COMMIT[:7]})",
+            "benchmarks.contender_labkit",
+            root=EARLIER,
+            unavailable=earlier_absent,
+        ),
         *peers,
         Implementation("ray", "labkit, Ray executor", "benchmarks.run_ray"),
     ]
+
+
+def _reason(install: Callable[[], None]) -> str:
+    """Installs; returns why that is not possible, or nothing."""
+    try:
+        install()
+    except UnavailableError as error:
+        return str(error)
+    return ""
+
+
+def make_earlier_checkout() -> None:
+    """Takes labkit 0.1 and its benchmark from this repository's history, once.
+
+    Raises:
+        UnavailableError: the history does not reach back that far.
+    """
+    if EARLIER.exists():
+        return
+    command = ["git", "archive", EARLIER_COMMIT, "labkit", "benchmarks"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        raise UnavailableError(f"no commit {EARLIER_COMMIT[:7]} here: git fetch --unshallow")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as files:
+        files.extractall(EARLIER, filter="data")
+    shutil.copy(ROOT / "benchmarks" / "earlier_parts.py", EARLIER / "benchmarks")
 
 
 def make_peers_venv() -> None:
@@ -128,20 +167,25 @@ def make_peers_venv() -> None:
     stamp.write_text(requirements.read_text())
 
 
-def run(module: str, arguments: Iterable[str] = (), python: str = sys.executable) -> dict[str, Any]:
+def run(
+    module: str,
+    arguments: Iterable[str] = (),
+    python: str = sys.executable,
+    root: Path = ROOT,
+) -> dict[str, Any]:
     """Runs a worker module in its own process and returns its result.
 
     Raises:
         UnavailableError: the process failed; the message ends with its last lines of output.
     """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "result.json")
         command = [python, "-m", module, "--out", str(out), *map(str, arguments)]
         try:
             done = subprocess.run(
                 command,
-                cwd=ROOT,
+                cwd=root,
                 env=environment,
                 capture_output=True,
                 text=True,
@@ -181,7 +225,7 @@ def run_in_rounds(
             if "skipped" in entry:
                 continue
             try:
-                measured = run(one.module, [*arguments, *one.arguments], one.python)
+                measured = run(one.module, [*arguments, *one.arguments], one.python, one.root)
             except UnavailableError as error:
                 results[one.key] = {"label": one.label, "skipped": str(error)}
                 continue

@@ -12,6 +12,7 @@ from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
 
 AIMS = {"published": 3.0, "sbx_sac": 1.6, "sbx_sac_1": 1.6}  # labkit's rate over theirs
 RAY_AIMS = {"sbx_sac": 1.3, "sbx_sac_1": 1.3}  # the Ray executor's rate over theirs
+CPU_AIM = 0.2  # less CPU time than an iteration of labkit 0.1
 GROWTH_AIM, MEMORY_AIM_MIB = 0.9, 4096
 
 
@@ -30,6 +31,8 @@ def medians(implementations: dict[str, Any]) -> dict[str, dict[str, float]]:
 def text(results: dict[str, Any]) -> str:
     """All tables as Markdown, padded so that they are readable in a terminal."""
     parts = [_throughput(results)]
+    if "labkit_earlier" in medians(results["implementations"]):
+        parts.append(_less_cpu(results))
     if "ray" in medians(results["implementations"]):
         parts.append(_ray(results))
     if "breakdown" in results and "floor" in results:
@@ -80,6 +83,23 @@ def _throughput(results: dict[str, Any]) -> str:
     return _table(header, rows)
 
 
+def _less_cpu(results: dict[str, Any]) -> str:
+    """A sentence on the CPU time of an iteration next to that of the earlier version."""
+    typical = medians(results["implementations"])
+    earlier = typical["labkit_earlier"]["cpu_ms"]
+    kinds = {"labkit": "the same work", "labkit_delayed": "one actor update in two"}
+    saved = [
+        f"{1 - typical[key]['cpu_ms'] / earlier:.0%} less for {kind}"
+        for key, kind in kinds.items()
+        if key in typical
+    ]
+    label = results["implementations"]["labkit_earlier"]["label"]
+    return (
+        f"CPU time of an iteration next to {label} in the same rounds: {'; '.join(saved)} "
+        f"(aim {CPU_AIM:.0%} less)."
+    )
+
+
 def _sum_of_parts(results: dict[str, Any]) -> tuple[float, float] | None:
     """CPU ms of an iteration if each part cost what it costs alone, and ms on all cores."""
     if "cpu_alone" not in results.get("breakdown", {}):
@@ -111,7 +131,7 @@ def _ray(results: dict[str, Any]) -> str:
 def _breakdown(results: dict[str, Any]) -> str:
     measured, floor = results["breakdown"], results["floor"]
     loop, alone = measured["in_loop"], measured["alone"]
-    cpu = measured.get("cpu_alone", {})
+    cpu, earlier = measured.get("cpu_alone", {}), measured.get("cpu_alone_earlier", {})
     least = {"physics engine": floor["physics_ms"], "gradient step": floor["arithmetic_ms"]}
     rows = [
         (
@@ -119,19 +139,35 @@ def _breakdown(results: dict[str, Any]) -> str:
             f"{ms:.2f}",
             f"{alone[name]:.2f}" if name in alone else "",
             f"{cpu[name]:.2f}" if name in cpu else "",
+            f"{earlier[name]:.2f}" if name in earlier else "",
             f"{least[name]:.2f}" if name in least else "",
         )
         for name, ms in loop.items()
     ]
     rows += [
-        (f"{name} in all", "", f"{alone[name]:.2f}", f"{cpu[name]:.2f}" if name in cpu else "", "")
+        (
+            f"{name} in all",
+            "",
+            f"{alone[name]:.2f}",
+            f"{cpu[name]:.2f}" if name in cpu else "",
+            f"{earlier[name]:.2f}" if name in earlier else "",
+            "",
+        )
         for name in ("environment", "sampling")
         if name in alone
     ]
     rate = floor["flops_per_second"] / 1e9
     return (
         _table(
-            ("milliseconds of one iteration", "in the loop", "alone", "CPU alone", "floor"), rows
+            (
+                "milliseconds of one iteration",
+                "in the loop",
+                "alone",
+                "CPU alone",
+                "in labkit 0.1",
+                "floor",
+            ),
+            rows,
         )
         + "\n\nGradient steps run in a second thread, in parallel, and include sampling. "
         f"Floor: {floor['physics_ms']:.2f} ms of physics and\n"

@@ -29,7 +29,7 @@ MARKS = ("<!-- written by make bench: begin -->\n", "<!-- written by make bench:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A smoke run, without the peers.")
-@click.option("--without-peers", is_flag=True, help="Leave Stable-Baselines3 and SBX out.")
+@click.option("--without-peers", is_flag=True, help="Leave SB3, SBX and labkit 0.1 out.")
 @click.option("--repeats", default=3, show_default=True, help="Runs of each implementation.")
 @click.option("--page", "only_page", is_flag=True, help="Do not measure; use throughput.json.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Output folder.")
@@ -57,6 +57,11 @@ def measure(quick: bool, with_peers: bool, repeats: int) -> dict[str, Any]:
     print("  floor, breakdown, growth ...", flush=True)
     results["floor"] = implementations.run("benchmarks.floor")
     results["breakdown"] = implementations.run("benchmarks.breakdown", size)
+    if "repeats" in results["implementations"]["labkit_earlier"]:
+        earlier = implementations.run(
+            "benchmarks.earlier_parts", size, root=implementations.EARLIER
+        )
+        results["breakdown"]["cpu_alone_earlier"] = earlier["cpu_alone"]
     results["growth"] = implementations.run(
         "benchmarks.growth", GROWTH_QUICK if quick else GROWTH_FULL
     )

@@ -165,19 +165,36 @@ def test_a_file_in_place_of_the_folder_is_one_line(notebook, tmp_path):
         plan(notebook, ["0"], {}, tmp_path / "mine")
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
-def test_the_runs_of_a_sweep_that_was_killed_end(notebook, tmp_path, number):
+@pytest.fixture
+def running_sweep(notebook, tmp_path):
+    """A sweep of one long run, whose kernel trains; and the folder of that run."""
     command = [*SWEEP, str(notebook), "--seeds", "0", "--into", str(tmp_path / "runs")]
     command += ["-p", "num_iterations", "90000"]
-    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=ROOT)
-    kept = tmp_path / "runs" / "defaults" / "seed-0" / "kept"
+    child = subprocess.Popen(
+        command,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        # Under nohup, this process ignores SIGHUP, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
+    run_dir = tmp_path / "runs" / "defaults" / "seed-0"
     deadline = time.monotonic() + 90
-    while not kept.exists():
-        assert time.monotonic() < deadline, "the run has not started"
-        time.sleep(0.1)
+    try:
+        while not (run_dir / "kept").exists():
+            assert time.monotonic() < deadline, "the run has not started"
+            time.sleep(0.1)
+        yield child, run_dir
+    finally:
+        child.kill()  # its runs end with it
+        child.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
+def test_the_runs_of_a_sweep_that_was_killed_end(running_sweep, number):
+    child, run_dir = running_sweep
     child.send_signal(number)
     child.wait(timeout=40)
-    deadline, run_dir = time.monotonic() + 20, kept.parent
+    deadline, kept = time.monotonic() + 20, run_dir / "kept"
     while (count := kept.read_text()) and (time.sleep(1) or kept.read_text() != count):
         assert time.monotonic() < deadline, "the kernel runs on"
     left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(run_dir).encode() in _read(p)]
@@ -192,20 +209,12 @@ def test_a_finished_sweep_without_notebook_05_prints_one_line(notebook, tmp_path
     )
 
 
-def test_a_second_stop_request_leaves_no_run(notebook, tmp_path):
-    command = [*SWEEP, str(notebook), "--seeds", "0"]
-    command += ["--into", str(tmp_path / "runs"), "-p", "num_iterations", "90000"]
-    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=ROOT)
-    kept = tmp_path / "runs" / "defaults" / "seed-0" / "kept"
-    deadline = time.monotonic() + 90
-    while not kept.exists():
-        assert time.monotonic() < deadline, "the run has not started"
-        time.sleep(0.1)
+def test_a_second_stop_request_leaves_no_run(running_sweep):
+    child, run_dir = running_sweep
     child.send_signal(signal.SIGINT)
     child.send_signal(signal.SIGINT)
     child.wait(timeout=40)
-    run_dir = str(kept.parent).encode()
-    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if run_dir in _read(p)]
+    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(run_dir).encode() in _read(p)]
     assert not left
 
 

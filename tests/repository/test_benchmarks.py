@@ -47,6 +47,10 @@ RESULTS = {
             "label": "labkit",
             "repeats": [{"rate": r, "cpu_ms": 9.0, "peak_mib": 800.0} for r in (120, 125, 600)],
         },
+        "labkit_earlier": {
+            "label": "labkit 0.1",
+            "repeats": [{"rate": 100, "cpu_ms": 12.0, "peak_mib": 800.0}],
+        },
         "ray": {"label": "ray", "skipped": "not there"},
     },
     "floor": {
@@ -60,6 +64,7 @@ RESULTS = {
     "breakdown": {
         "alone": {"policy": 0.03, "environment": 2.8, "gradient step": 6.0},
         "cpu_alone": {"policy": 0.03, "environment": 2.77, "gradient step": 7.2},
+        "cpu_alone_earlier": {"environment": 3.3, "gradient step": 8.1},
         "cpu_in_loop": {"acting thread": 3.5, "gradient step": 7.0},
         "cpu_ms": 10.5,
         "in_loop": {"policy": 0.05, "physics engine": 2.5, "gradient step": 6.5, "the rest": 0.5},
@@ -121,6 +126,8 @@ def test_table():
     assert "2.50 × (aim 3.0)" in text
     assert "skipped: not there" in text
     assert "| computed floor | 400 " in text
+    assert "labkit 0.1 in the same rounds: 25% less" in text, "9 ms next to 12"
+    assert "| gradient step | 6.50 | 6.00 | 7.20 | 8.10 | 3.00 |" in text
     assert "| sum of the parts alone / cores | 200 " in text, "10 ms on two cores"
     assert "acting thread 3.50; gradient step 7.00; in all 10.50" in text
     assert "| 1 000 000 " in text
@@ -134,8 +141,9 @@ def test_table():
 def test_figure():
     drawn = report.figure(RESULTS)
     rates, parts, sizes = drawn.axes
-    assert [bar.get_width() for bar in rates.patches] == [50, 125]
-    assert [label.get_text() for label in rates.get_yticklabels()] == ["published", "labkit"]
+    assert [bar.get_width() for bar in rates.patches] == [50, 125, 100]
+    labels = [label.get_text() for label in rates.get_yticklabels()]
+    assert labels == ["published", "labkit", "labkit 0.1"]
     assert [bar.get_width() for bar in parts.patches] == [0.05, 2.5, 6.5, 0.5, 2.0, 3.0]
     np.testing.assert_array_equal(sizes.lines[-1].get_ydata(), [121, 119, 115])
     assert len(report.figure({"implementations": RESULTS["implementations"]}).axes) == 1
@@ -164,17 +172,23 @@ def test_results_give_the_reason_for_a_skipped_implementation(monkeypatch):
         implementations, "PEERS_VENV", implementations.ROOT / "pyproject.toml" / "no"
     )
     monkeypatch.setattr(sys, "executable", "false")
+    monkeypatch.setattr(implementations, "EARLIER_COMMIT", "0" * 40)
+    monkeypatch.setattr(implementations, "EARLIER", implementations.ROOT / "build" / "nowhere")
     by_key = {one.key: one for one in implementations.list_implementations(True)}
     assert "could not be made" in by_key["sbx_crossq_1"].unavailable
+    assert "git fetch --unshallow" in by_key["labkit_earlier"].unavailable
 
 
-def test_each_worker_runs_small():
+@pytest.mark.parametrize("key", ["published", "labkit"])
+def test_each_implementation_runs_small(key):
     by_key = {one.key: one for one in implementations.list_implementations(with_peers=False)}
-    results = implementations.run_in_rounds([by_key["published"], by_key["labkit"]], 1, TINY)
-    for entry in results.values():
-        assert "repeats" in entry, entry.get("skipped")
-        assert entry["repeats"][0]["rate"] > 0
-        assert 300 < entry["repeats"][0]["peak_mib"] < 4096
+    entry = implementations.run_in_rounds([by_key[key]], 1, TINY)[key]
+    assert "repeats" in entry, entry.get("skipped")
+    assert entry["repeats"][0]["rate"] > 0
+    assert 300 < entry["repeats"][0]["peak_mib"] < 4096
+
+
+def test_the_breakdown_runs_small():
     parts = implementations.run("benchmarks.breakdown", TINY)
     in_loop = parts["in_loop"]
     assert set(parts["cpu_in_loop"]) == {"acting thread", "gradient step", REST}
@@ -182,6 +196,9 @@ def test_each_worker_runs_small():
     assert sum(parts["cpu_in_loop"].values()) == pytest.approx(parts["cpu_ms"], rel=0.3)
     assert min(in_loop[name] for name in ("policy", "writing", "gradient step")) > 0
     assert in_loop["physics engine"] > 0
+
+
+def test_growth_runs_small():
     grown = implementations.run("benchmarks.growth", [*TINY, "--sizes", "300", "600"])
     assert grown["sizes"] == [300, 600]
     assert min(grown["rate"]) > 0
