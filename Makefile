@@ -8,7 +8,7 @@
 PY := .venv/bin/python
 SEEDS ?= 0 1 2
 # A process takes one or two gigabytes, with what its tests start.
-SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile
+SIDE_BY_SIDE := -n $(shell nproc 2>/dev/null || echo auto) --maxprocesses 4 --dist loadfile
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 26
