@@ -88,10 +88,12 @@ def read(folder: str | os.PathLike[str], *, repaired: bool = False) -> pd.DataFr
         what = f"{file} is damaged in line {lines.damaged[0]}, which is not a row of numbers"
         raise ParameterError(f"{what}: delete that line, or resume the run, which leaves it out")
     text = b"".join([lines.header, *lines.rows]).decode()
-    table = pd.read_csv(io.StringIO(text), dtype=dict.fromkeys(PER_EPISODE, str), na_values=[""])
-    for name in PER_EPISODE:
-        table[name] = [tuple(map(float, text.split())) for text in table[name].fillna("")]
-    return table
+    # A converter gets the text "nan" of a single episode; pandas itself would find no value there.
+    return pd.read_csv(io.StringIO(text), converters=dict.fromkeys(PER_EPISODE, _numbers))
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(map(float, text.split()))
 
 
 def check_columns(folder: Path) -> None:

@@ -1,11 +1,13 @@
 """metrics.csv: what is whole is read and kept, whatever happened to the file."""
 
 import codecs
+import math
 
 import pytest
 
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
+from labkit.sac.evaluation import Evaluation
 from labkit.training import files, metrics, run_directory
 
 
@@ -45,6 +47,16 @@ def test_every_cut_leaves_a_table_that_can_be_read(run, kept):
     assert steps(run) in ([10, 20, 30], [10, 20], [10])
     run.cut_metrics(length, step=30)
     assert steps(run) in ([10, 20, 30], [10, 20], [10])
+
+
+@pytest.mark.parametrize("episodes", [1, 2])
+def test_distances_that_an_environment_does_not_have_are_nan_for_each_episode(run, episodes):
+    score = Evaluation((1.5,) * episodes, (9.0,) * episodes, (math.nan,) * episodes)
+    run.log_evaluation(score, env_step=40, gradient_step=40, wall_seconds=4)
+    *others, row = run.metrics().itertuples()
+    assert (row.eval_returns, row.eval_lengths) == ((1.5,) * episodes, (9.0,) * episodes)
+    assert [math.isnan(one) for one in row.eval_distances] == [True] * episodes
+    assert all(other.eval_distances == () for other in others), "no evaluation, no episode"
 
 
 def test_an_earlier_repeat_of_the_fault_is_repaired(run):
