@@ -145,6 +145,7 @@ The reason for each choice:
 - **Observation scale**: motor velocities reach 20 rad/s and torques 5.7, while the components of the base's quaternion stay within 1. Without scaling, the
   velocities dominate the input of the first layer.
 - **Replay capacity** of 10 000 is exactly the length of the warm-up: each transition is overwritten 10 000 steps after it was stored.
+- **Correlated warm-up**: an action lasts 10 ms. Independent random actions cancel out before a leg has moved; correlated ones move the robot, and make it fall.
 - **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of eight rewards carries more signal than a single one,
   and information about a state's value reaches the preceding states in an eighth of the updates.
 - **Normalised critics**: the layer normalisation bounds how far the critics can extrapolate to actions that were never tried.
