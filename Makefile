@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run sweep watch results doctor test browser slow wheel check mutants torture soak bench bench-scaling bench-collection ray-results lab tensorboard site badges lock clean
+.PHONY: help setup run sweep watch results peers doctor test browser slow wheel check mutants torture soak bench bench-scaling bench-collection ray-results lab tensorboard site badges lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -24,6 +24,9 @@ sweep: setup ## several seeds in parallel, then compared (SEEDS='0 1 2' ARGS='-p
 
 results: setup ## run what is missing of the tracked study (hours), write results/minitaur/README.md
 	@$(PY) scripts/results.py $(ARGS)
+
+peers: setup ## other libraries on the Minitaur (hours), write results/minitaur/peers/README.md
+	@$(PY) scripts/peers.py $(ARGS)
 
 watch: ## where the clip of the best policy is; REPLAY=1 runs that policy and records a new one
 ifdef REPLAY

@@ -69,6 +69,7 @@ studies with normal scores (`labkit.analysis.statistics.interval_coverage`). A s
 that Reverb draws, so a repeated run of a seed has another score.
 
 The defaults changed after labkit 0.1. [Its study](v0.1/README.md) is kept as it was; its runs are not compared with those below.
+[Other libraries on the same robot](peers/README.md).
 """
 
 

@@ -1,0 +1,152 @@
+"""One peer learns on the Minitaur for one seed; runs in .venv-peers, which has no labkit.
+
+    .venv-peers/bin/python -m benchmarks.peer_study --settings sbx_sac-tuned --seed 1 --out FILE
+
+The environment is the registered one, as in labkit. Every 2 500 env steps five deterministic
+episodes are played, and twenty after the last one; FILE gets every result and the versions.
+"""
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
+
+from benchmarks import peer
+
+LEARNING_STARTS = 10_000  # random env steps, as in labkit
+EVAL_EVERY, EVAL_EPISODES, FINAL_EPISODES = 2_500, 5, 20
+EVAL_SEED = 1_000_003
+# labkit's choices for this robot, as far as the peers have them.
+REWARD_SCALE, N_STEPS = 20.0, 5
+SCALES = np.array([3.14] * 8 + [20.0] * 8 + [5.7] * 8 + [1.0] * 4, np.float32)
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sb3_sac-defaults": ("sb3_sac", {}),
+    "sb3_sac-tuned": ("sb3_sac", {"n_steps": N_STEPS}),
+    "sbx_sac-tuned": ("sbx_sac", {"n_steps": N_STEPS}),
+    "sbx_crossq-tuned": ("sbx_crossq", {}),
+}
+PACKAGES = ("stable_baselines3", "sbx-rl", "jax", "torch", "numpy", "gym", "pybullet")
+
+
+class Scaled(gymnasium.Wrapper):
+    """Divides observations by `SCALES` and multiplies rewards, as labkit's networks and loss do."""
+
+    def __init__(self, env: gymnasium.Env, reward_scale: float):
+        super().__init__(env)
+        self._reward_scale = reward_scale
+
+    def reset(self, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begins an episode."""
+        observation, info = self.env.reset(**options)
+        return observation / SCALES, info
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Takes one env step."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation / SCALES, reward * self._reward_scale, terminated, truncated, info
+
+
+def environment(tuned: bool, reward_scale: float) -> gymnasium.Env:
+    """The Minitaur; with scaled observations and rewards if `tuned`."""
+    made = peer.minitaur()
+    return Scaled(made, reward_scale) if tuned else made
+
+
+@contextlib.contextmanager
+def other_random_numbers(seed: int) -> Iterator[None]:
+    """Seeds Python's and NumPy's global generators, which the robot's resets use, for a block."""
+    kept, kept_numpy = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(kept)
+        np.random.set_state(kept_numpy)
+
+
+def returns(model: Any, env: gymnasium.Env, episodes: int, seed: int) -> list[float]:
+    """Returns of deterministic episodes, in the environment's own reward."""
+    found = []
+    with other_random_numbers(seed):
+        for _ in range(episodes):
+            observation, _ = env.reset()
+            total, over = 0.0, False
+            while not over:
+                action, _ = model.predict(observation, deterministic=True)
+                observation, reward, terminated, truncated, _ = env.step(action)
+                total, over = total + float(reward), terminated or truncated
+            found.append(total)
+    return found
+
+
+class Evaluating(BaseCallback):
+    """Evaluates every `EVAL_EVERY` env steps after the warm-up."""
+
+    def __init__(self, env: gymnasium.Env):
+        super().__init__()
+        self._env, self._begin, self._spent = env, time.monotonic(), 0.0
+        self.rows: list[dict[str, Any]] = []
+
+    def training_seconds(self) -> float:
+        """Seconds since the beginning, without evaluations."""
+        return time.monotonic() - self._begin - self._spent
+
+    def _on_step(self) -> bool:
+        step = self.num_timesteps
+        if step % EVAL_EVERY == 0 and step >= LEARNING_STARTS:
+            self.evaluate(step, EVAL_EPISODES, EVAL_SEED)
+        return True
+
+    def evaluate(self, step: int, episodes: int, seed: int) -> None:
+        """Adds a row with the results of some episodes, and prints it."""
+        seconds, begin = self.training_seconds(), time.monotonic()
+        scores = returns(self.model, self._env, episodes, seed)
+        self._spent += time.monotonic() - begin
+        self.rows.append({"env_step": step, "training_seconds": seconds, "returns": scores})
+        print(f"{step} env steps, {seconds:.0f} s: {np.mean(scores):+.2f}", file=sys.stderr)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--settings", choices=list(SETTINGS), required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--steps", type=int, default=100_000, help="env steps, warm-up included")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
+    options = parser.parse_args()
+    algorithm, settings = SETTINGS[options.settings]
+    tuned = options.settings.endswith("-tuned")
+    peer.use_threads(1)
+    random.seed(options.seed)
+    np.random.seed(options.seed)
+    with peer.hidden_output():
+        env, eval_env = environment(tuned, REWARD_SCALE), environment(tuned, 1.0)
+        own = {"learning_starts": LEARNING_STARTS, "device": "cpu", "seed": options.seed}
+        model = peer.make(algorithm, env, **own, **settings)
+        evaluating = Evaluating(eval_env)
+        model.learn(options.steps, callback=evaluating)
+        evaluating.evaluate(options.steps, FINAL_EPISODES, EVAL_SEED + 1)
+    result = {
+        "settings": options.settings,
+        "seed": options.seed,
+        "env_steps": options.steps,
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "evaluations": evaluating.rows,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

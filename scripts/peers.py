@@ -1,0 +1,160 @@
+"""Trains the peers on the Minitaur and writes their table: `make peers`.
+
+python scripts/peers.py run                     the missing runs (about half an hour each)
+python scripts/peers.py page                    results/minitaur/peers/README.md
+"""
+
+# ruff: noqa: E501 (the lines of the page)
+
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pandas as pd
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
+from benchmarks import implementations  # noqa: E402
+from benchmarks.page_text import markdown, spaced  # noqa: E402
+
+KEPT = ROOT / "results" / "minitaur" / "peers"
+WALKING = 10.0  # a mean return of a robot that walks
+# Which peer, with which choices, and its seeds. "tuned": labkit's choices, as far as a peer has them.
+PLAN = {
+    "sb3_sac-defaults": ("Stable-Baselines3 SAC, its defaults", (1,)),
+    "sb3_sac-tuned": ("Stable-Baselines3 SAC, labkit's choices", (1, 2, 3)),
+    "sbx_sac-tuned": ("SBX SAC, labkit's choices", (1, 2, 3)),
+    "sbx_crossq-tuned": ("SBX CrossQ, critics of 256, labkit's choices", (1, 2, 3)),
+}
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Runs what is missing, then writes the page."""
+    if context.invoked_subcommand is None:
+        context.invoke(run)
+        context.invoke(page)
+
+
+@main.command()
+@click.option("--settings", type=click.Choice(list(PLAN)), help="Only this peer.")
+@click.option("--seed", type=int, help="Only this seed.")
+@click.option("--workers", default=2, show_default=True, help="Runs in parallel.")
+def run(settings: str | None, seed: int | None, workers: int) -> None:
+    """Runs the planned runs without a result; each takes one core."""
+    missing = [
+        (name, number)
+        for name, (_, seeds) in PLAN.items()
+        for number in seeds
+        if settings in (None, name)
+        and seed in (None, number)
+        and not file_of(name, number).exists()
+    ]
+    if missing:
+        implementations.make_peers_venv()
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        failed = [line for line in pool.map(run_one, missing) if line]
+    if failed:
+        raise click.ClickException("; ".join(failed))
+
+
+def file_of(name: str, seed: int) -> Path:
+    """Where the result of a run is tracked."""
+    return KEPT / name / f"seed-{seed}.json"
+
+
+def run_one(job: tuple[str, int]) -> str:
+    """Runs a peer in its own process; returns why it failed, or nothing."""
+    name, seed = job
+    log = ROOT / "build" / "peers" / f"{name}-{seed}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [str(implementations.PEERS_PYTHON), "-m", "benchmarks.peer_study"]
+    command += ["--settings", name, "--seed", str(seed), "--out", str(file_of(name, seed))]
+    click.echo(f"{name}, seed {seed}: {log.relative_to(ROOT)}")
+    with log.open("w") as out:
+        env = {**os.environ, "PYTHONWARNINGS": "ignore"}
+        done = subprocess.run(command, cwd=ROOT, env=env, stdout=out, stderr=out, check=False)
+    return f"{name}, seed {seed} failed: see {log}" if done.returncode else ""
+
+
+@main.command()
+def page() -> None:
+    """Writes the page from the tracked results."""
+    (KEPT / "README.md").write_text(text(results()))
+    click.echo(f"written: {(KEPT / 'README.md').relative_to(ROOT)}")
+
+
+def results() -> list[dict[str, Any]]:
+    """The tracked results, in the order of the plan."""
+    files = [file_of(name, seed) for name, (_, seeds) in PLAN.items() for seed in seeds]
+    return [json.loads(file.read_text()) for file in files if file.exists()]
+
+
+def text(found: list[dict[str, Any]]) -> str:
+    """The page."""
+    done = {(one["settings"], one["seed"]) for one in found}
+    planned = [(name, seed) for name, (_, seeds) in PLAN.items() for seed in seeds]
+    missing = [f"{name} seed {seed}" for name, seed in planned if (name, seed) not in done]
+    versions = sorted({", ".join(f"{n} {v}" for n, v in one["versions"].items()) for one in found})
+    return f"""# Other libraries on the Minitaur
+
+    make peers                          # runs what is missing, then writes this page
+    make peers ARGS=page                # the page alone
+
+The same registered environment, {spaced(100_000)} env steps of which the first 10 000 are random, one gradient step for each later one, and 20
+deterministic episodes after the last. "labkit's choices" are scaled observations, rewards × 20 and five-step returns, as far as the peer has
+them (CrossQ normalises its critics itself and has its own learning rate). The score of one run scatters by several points: three seeds show
+large differences only. Steps to +10 are the env steps at the first of two consecutive evaluations (five episodes, every 2 500 steps) with at
+least that mean; the minutes are those of training until the end, without evaluations, beside other runs on the machine.
+
+{table(found)}
+
+labkit's own runs: [the study](../README.md).
+
+Not run yet: {", ".join(missing) or "nothing"}.
+
+{chr(10).join(f"- {line}" for line in versions)}
+"""
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """One row per peer, every seed in it."""
+    rows = []
+    for name, (label, _) in PLAN.items():
+        runs = [one for one in found if one["settings"] == name]
+        if not runs:
+            continue
+        scores = [float(np.mean(one["evaluations"][-1]["returns"])) for one in runs]
+        minutes = [one["evaluations"][-1]["training_seconds"] / 60 for one in runs]
+        rows.append(
+            {
+                "peer": label,
+                "seeds": ", ".join(str(one["seed"]) for one in runs),
+                "returns": " ".join(f"{score:+.2f}" for score in scores),
+                "mean": f"{np.mean(scores):+.2f}",
+                "steps to +10": ", ".join(map(steps_to_walk, runs)),
+                "minutes": ", ".join(f"{value:.0f}" for value in minutes),
+            }
+        )
+    return markdown(pd.DataFrame(rows)) if rows else "No run yet."
+
+
+def steps_to_walk(one: dict[str, Any]) -> str:
+    """Env steps at the first of two consecutive interim evaluations of at least `WALKING`."""
+    interim = one["evaluations"][:-1]
+    reached = [float(np.mean(row["returns"])) >= WALKING for row in interim]
+    for row, now, after in zip(interim, reached, reached[1:], strict=False):
+        if now and after:
+            return spaced(row["env_step"])
+    return "–"
+
+
+if __name__ == "__main__":
+    main()

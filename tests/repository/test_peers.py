@@ -1,0 +1,84 @@
+"""The peers on the Minitaur: plan, table, and choices that agree with labkit's."""
+
+import ast
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "scripts")]
+import peers  # noqa: E402
+
+from labkit.config import TUNED  # noqa: E402
+
+
+def assigned(name):
+    """The value of a module-level name in benchmarks/peer_study.py, which labkit cannot import."""
+    source = (ROOT / "benchmarks" / "peer_study.py").read_text()
+    for node in ast.parse(source).body:
+        target = node.target if isinstance(node, ast.AnnAssign) else None
+        targets = node.targets if isinstance(node, ast.Assign) else [target]
+        if any(getattr(one, "id", None) == name for one in targets):
+            return node.value
+    raise AssertionError(name)
+
+
+def result(name, seed, *curve, seconds=90.0):
+    rows = [
+        {"env_step": 10_000 + 2_500 * place, "training_seconds": seconds, "returns": [value, value]}
+        for place, value in enumerate(curve)
+    ]
+    return {"settings": name, "seed": seed, "versions": {"jax": "1"}, "evaluations": rows}
+
+
+def test_every_planned_peer_has_its_settings():
+    assert {key.value for key in assigned("SETTINGS").keys} == set(peers.PLAN)
+    assert [len(seeds) for _, seeds in peers.PLAN.values()] == [1, 3, 3, 3]
+
+
+def test_the_peers_get_labkits_observation_scale():
+    scale = eval(ast.unparse(assigned("SCALES").args[0]))  # a literal of our own file
+    assert tuple(scale) == TUNED["MinitaurBulletEnv-v0"]["observation_scale"]
+
+
+def test_the_table_shows_every_seed():
+    found = [
+        result("sbx_sac-tuned", 1, 0.0, 12.0, 9.0, 10.0, 11.0, 13.0, seconds=600.0),
+        result("sbx_sac-tuned", 2, 0.0, 12.0, 9.0, 5.0),
+    ]
+    text = peers.text(found)
+    row = "| SBX SAC, labkit's choices | 1, 2 | +13.00 +5.00 | +9.00 | 17 500, – | 10, 2 |"
+    assert row in text
+    assert "sbx_sac-tuned seed 3" in text
+    assert "sbx_sac-tuned seed 1" not in text
+    assert "- jax 1\n" in text
+
+
+def test_the_tracked_results_are_of_their_name_and_length():
+    for name, (_, seeds) in peers.PLAN.items():
+        for seed in seeds:
+            if (file := peers.file_of(name, seed)).exists():
+                one = json.loads(file.read_text())
+                assert (one["settings"], one["seed"], one["env_steps"]) == (name, seed, 100_000)
+                assert len(one["evaluations"][-1]["returns"]) == 20
+                assert np.isfinite(one["evaluations"][-1]["returns"]).all()
+
+
+def test_the_tracked_page_is_what_the_command_writes():
+    page = peers.KEPT / "README.md"
+    assert page.read_text() == peers.text(peers.results())
+    assert re.search(r"^\| peer \||^No run yet", page.read_text(), re.MULTILINE)
+
+
+def test_a_failed_run_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(peers, "ROOT", tmp_path)
+    monkeypatch.setattr(peers, "KEPT", tmp_path)
+    monkeypatch.setattr(peers.implementations, "PEERS_PYTHON", Path(sys.executable))
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "peer_study.py").write_text("raise SystemExit('no physics')")
+    assert peers.run_one(("sbx_sac-tuned", 1)).startswith("sbx_sac-tuned, seed 1 failed: see ")
+    log = tmp_path / "build" / "peers" / "sbx_sac-tuned-1.log"
+    assert log.read_text() == "no physics\n"
