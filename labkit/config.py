@@ -24,7 +24,7 @@ TUNED: dict[str, dict[str, Any]] = {
         "initial_log_alpha": -4.0,
         "target_entropy": -4.0,
         "warm_up_correlation": 0.9,
-        "greedy_share": 0.3,
+        "greedy_share": 0.0,
         "n_step": 8,
         "actor_update_period": 2,
         "critic_layer_norm": True,
