@@ -24,7 +24,6 @@ TUNED: dict[str, dict[str, Any]] = {
         "initial_log_alpha": -4.0,
         "target_entropy": -4.0,
         "warm_up_correlation": 0.9,
-        "greedy_share": 0.0,
         "n_step": 8,
         "actor_update_period": 2,
         "critic_layer_norm": True,
@@ -36,7 +35,6 @@ UNTUNED: dict[str, Any] = {
     "initial_log_alpha": 0.0,
     "target_entropy": None,  # −0.5 nats for each dimension of the action
     "warm_up_correlation": 0.0,
-    "greedy_share": 0.0,
     "n_step": 1,
     "actor_update_period": 1,
     # Off elsewhere: a layer that is normalised before its bias forgets how large its input is,
@@ -94,7 +92,6 @@ class SACConfig:
         None, 0, 0.999, "of each random action with the one before", **_OPEN
     )
     collect_steps_per_iteration: int = integer(1, 1, 10_000, "env steps per gradient step")
-    greedy_share: float = real(None, 0, 1, "share of episodes collected without noise", **_OPEN)
     n_step: int = integer(None, 1, 100, "env steps whose rewards a transition sums", **_OPEN)
     bootstrap_time_limits: bool = switch(True, "a time limit truncates, it does not terminate")
     replay: str = text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'", "name")

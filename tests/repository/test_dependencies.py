@@ -15,7 +15,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-PEERS = {"peer", "peer_study", "run_peer", "lunarlander_sb3"}  # they run in .venv-peers: requirements-peers.txt
+PEERS = {
+    "peer",
+    "peer_study",
+    "run_peer",
+    "lunarlander_sb3",
+}  # they run in .venv-peers: requirements-peers.txt
 FILES = ("pyproject.toml", "requirements.lock", "environment.yml")
 
 

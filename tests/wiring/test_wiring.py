@@ -30,7 +30,6 @@ OFF_DEFAULT = {
     "initial_collect_steps": 230,
     "warm_up_correlation": 0.5,
     "collect_steps_per_iteration": 2,
-    "greedy_share": 0.5,
     "n_step": 3,
     "bootstrap_time_limits": False,
     "replay": "tf_uniform",
@@ -201,12 +200,6 @@ def check_collect_steps_per_iteration(seen):
 
 def check_warm_up_correlation(seen):
     assert set(seen.of("random policy").correlation) == {0.5}
-
-
-def check_greedy_share(seen):
-    policies = seen.of("policy")
-    assert set(policies.greedy_share[policies.seed == 7 + NOISE_SEED]) == {0.5}
-    assert len(seen.of("new episode")) >= 1, "nobody draws whether an episode is deterministic"
 
 
 def check_n_step(seen):
