@@ -64,7 +64,7 @@ def list_implementations(with_peers: bool) -> list[Implementation]:
         _reason(install) if with_peers else "left out by --quick or --without-peers"
         for install in (make_peers_venv, make_earlier_checkout)
     )
-    delayed = ("--actor-update-period", "2")  # as labkit's defaults for the Minitaur
+    delayed = ("--actor-update-period", "2")
     peers = [
         Implementation(
             key=f"{algorithm}{suffix}",
@@ -86,12 +86,18 @@ def list_implementations(with_peers: bool) -> list[Implementation]:
         Implementation(
             "published", "published loop (TF-Agents tutorial)", "benchmarks.run_published"
         ),
-        Implementation("labkit", "labkit, its defaults", "benchmarks.run_labkit"),
+        Implementation("labkit", "labkit, local executor", "benchmarks.run_labkit"),
         Implementation(
-            "labkit_same",
-            "labkit, the peers' work",
+            "labkit_delayed",
+            "labkit, actor every 2nd step",
             "benchmarks.run_labkit",
-            arguments=("--same-work",),
+            arguments=delayed,
+        ),
+        Implementation(
+            "labkit_normalised",
+            "labkit, normalised critics (its default)",
+            "benchmarks.run_labkit",
+            arguments=("--layer-norm",),
         ),
         Implementation(
             "labkit_earlier",
@@ -101,7 +107,7 @@ def list_implementations(with_peers: bool) -> list[Implementation]:
             unavailable=earlier_absent,
         ),
         *peers,
-        Implementation("ray", "labkit, its defaults, Ray executor", "benchmarks.run_ray"),
+        Implementation("ray", "labkit, Ray executor", "benchmarks.run_ray"),
     ]
 
 

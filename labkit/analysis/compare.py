@@ -35,10 +35,8 @@ TUTORIAL: dict[str, Any] = {
     "initial_log_alpha": 0,
     "observation_scale": (),
     "replay_buffer_capacity": 10_000,
-    "warm_up_correlation": 0,
     "greedy_share": 0,
     "n_step": 1,
-    "actor_update_period": 1,
     "critic_layer_norm": False,
 }
 MAX_VALUE_LENGTH = 20  # characters; a longer default value is named `default`

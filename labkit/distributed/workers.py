@@ -85,8 +85,7 @@ class RolloutWorker:
         seed = (config.seed + WORKER_SEED * self._number + inserts) % 2**31
         env = self._context.environment(seed + COLLECT_SEED, collect=True)
         self._policy = actor_policy(config, env, seed + NOISE_SEED, config.greedy_share)
-        correlation = config.warm_up_correlation
-        self._random_policy = random_policy(env.action_spec(), seed + NOISE_SEED, correlation)
+        self._random_policy = random_policy(env.action_spec(), seed + NOISE_SEED)
         self._collector = Collector(
             env, self._policy, self._write, self._begin_episode, config.n_step, config.gamma
         )

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import special
 
 if TYPE_CHECKING:
     from tf_agents.typing.types import BoundedArraySpec
@@ -72,27 +71,9 @@ class ActorPolicy:
         return self._middle + self._half_range * np.tanh(raw_action)
 
 
-def random_policy(action_spec: "BoundedArraySpec", seed: int, correlation: float = 0.0) -> Policy:
-    """A policy that draws each action uniformly between the bounds of `action_spec`.
-
-    With a `correlation` above 0 and below 1, neighbouring actions resemble each other: each
-    dimension is a stationary first-order autoregressive process with this coefficient, mapped to a
-    uniform distribution by the normal distribution function (a Gaussian copula). At 100 Hz,
-    independent actions cancel out before a limb has moved; at 0.9 one direction lasts about ten
-    steps.
-    """
+def random_policy(action_spec: "BoundedArraySpec", seed: int) -> Policy:
+    """A policy that draws each action uniformly between the bounds of `action_spec`."""
     generator = np.random.default_rng(seed)
     low = np.broadcast_to(action_spec.minimum, action_spec.shape)
     high = np.broadcast_to(action_spec.maximum, action_spec.shape)
-    if correlation == 0:
-        return lambda observation: generator.uniform(low, high).astype(np.float32)
-    level = generator.standard_normal(low.shape)
-
-    def draw(observation: np.ndarray) -> np.ndarray:
-        nonlocal level
-        share = special.ndtr(level)
-        fresh = generator.standard_normal(low.shape)
-        level = correlation * level + np.sqrt(1 - correlation**2) * fresh
-        return (low + (high - low) * share).astype(np.float32)
-
-    return draw
+    return lambda observation: generator.uniform(low, high).astype(np.float32)

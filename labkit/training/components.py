@@ -203,15 +203,14 @@ def check_tuned(config: SACConfig, env: PyEnvironment) -> None:
 
 
 def warm_up(config: SACConfig, components: TrainingComponents) -> None:
-    """Fills the table with `config.initial_collect_steps` env steps of random actions.
+    """Fills the table with `config.initial_collect_steps` env steps of uniform actions.
 
     Raises:
         KeyboardInterrupt: `labkit run` was asked to stop; there is nothing to save yet.
     """
     stop = StopRequest()
     env, replay = components.collect_env, components.replay
-    seed, correlation = config.seed + NOISE_SEED, config.warm_up_correlation
-    policy = random_policy(env.action_spec(), seed, correlation)
+    policy = random_policy(env.action_spec(), config.seed + NOISE_SEED)
     collector = Collector(env, policy, replay.write, n_step=config.n_step, gamma=config.gamma)
     with progress("warm-up", config.initial_collect_steps, "env steps") as ticker:
         for _ in range(config.initial_collect_steps):

@@ -28,7 +28,6 @@ OFF_DEFAULT = {
     "seed": 7,
     "strategy": "mirrored:2",
     "initial_collect_steps": 230,
-    "warm_up_correlation": 0.5,
     "collect_steps_per_iteration": 2,
     "greedy_share": 0.5,
     "n_step": 3,
@@ -197,10 +196,6 @@ def check_collect_steps_per_iteration(seen):
         assert seen.of("table").samples_per_insert.max() == 16 / 2
     else:
         assert (seen.logged.env_step == 230 + 2 * seen.logged.gradient_step).all()
-
-
-def check_warm_up_correlation(seen):
-    assert set(seen.of("random policy").correlation) == {0.5}
 
 
 def check_greedy_share(seen):

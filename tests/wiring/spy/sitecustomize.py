@@ -92,9 +92,9 @@ def _in_policies(module):
     after(module.ActorPolicy, "new_episode", new_episode)
     make = module.random_policy
 
-    def random_policy(action_spec, seed, correlation=0.0):
-        record("random policy", seed=seed, correlation=correlation)
-        draw = make(action_spec, seed, correlation)
+    def random_policy(action_spec, seed):
+        record("random policy", seed=seed)
+        draw = make(action_spec, seed)
 
         def act(observation):
             record("random action")
