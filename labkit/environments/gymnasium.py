@@ -22,7 +22,7 @@ INSTALL = "pip install '.[gymnasium]' in labkit's folder"
 TRIAL_STEPS = 3  # env steps that show what an environment answers, before any work
 STEP_API = "(observation, reward, terminated, truncated, info), as in Gymnasium"
 OLD_STEP = "return `terminated` and `truncated` in place of `done`"
-DEBIAN_PACKAGES = "libegl1 libgl1-mesa-dri"  # what MuJoCo draws with, without a display
+DEBIAN_PACKAGES = "libegl1 libgl1-mesa-dri"  # MuJoCo draws with them; as in .ci/run
 
 
 class GymnasiumEnv(gym.Env):

@@ -5,6 +5,7 @@ import functools
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import gym
 import gymnasium
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
+import labkit
 from labkit.environments import gymnasium as adapter
 from labkit.environments.make import check_name, check_separate, check_specs, make_environment
 from labkit.environments.physics import forward_position, step_seconds
@@ -23,6 +25,7 @@ from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import random_policy
 
+README = Path(__file__).resolve().parents[2] / "README.md"
 ACTIONS = Box(-1, 1, (2,), np.float32)
 ZEROS = np.zeros(2, np.float32)
 
@@ -367,6 +370,32 @@ def test_gym_s_own_environments_take_no_trial_steps():
             raise AssertionError("not before training")
 
     make_environment(Plain)
+
+
+def test_the_readme_s_environments_can_all_be_trained_in(monkeypatch):
+    """Its lines run; `labkit.train` is replaced by what checks an environment before training."""
+    section = README.read_text().split("### With your own environment")[1].split("\n## ")[0]
+    code = "\n".join(re.findall(r"^    (.*)$", section, re.MULTILINE))
+    checked = []
+
+    def train(config, make_env=None, max_episode_steps=None):
+        made = make_environment(make_env or config.env_name, 0, max_episode_steps)
+        check_specs(made)
+        checked.append((config.env_name, environment_name(made), made.max_episode_steps))
+
+    monkeypatch.setattr(labkit, "train", train)
+    exec(code, {})
+    assert checked == [
+        ("gymnasium:Hopper-v5", "gymnasium:Hopper-v5", 1_000),
+        ("HalfCheetahBulletEnv-v0", "HalfCheetahBulletEnv-v0", 1_000),
+        ("MyPendulum", "gymnasium:Pendulum-v1", 200),
+        ("MyCar", "MountainCarContinuous-v0", 500),
+    ]
+
+
+def test_the_debian_packages_are_the_same_everywhere():
+    for file in (README, README.parent / ".ci" / "run"):
+        assert f"install {adapter.DEBIAN_PACKAGES}" in file.read_text(), file
 
 
 # --- MuJoCo's robots
