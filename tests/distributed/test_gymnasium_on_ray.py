@@ -18,7 +18,7 @@ def test_a_small_run_with_an_environment_of_gymnasium(small_config, tmp_path):
     assert np.isfinite(table.critic_loss.dropna()).all()
     final = table[table.eval_return.notna()].iloc[-1]
     assert final.gradient_step == 20
-    assert final.eval_lengths == [25.0]
+    assert tuple(final.eval_lengths) == (25.0,)
     assert np.isnan(final.eval_distances).all()
     record = json.loads((run.path / "environment.json").read_text())
     assert (record["name"], record["max_episode_steps"]) == ("gymnasium:Pendulum-v1", 25)
