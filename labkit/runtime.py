@@ -36,8 +36,12 @@ def prepare() -> None:
     # A product of 256 × 256 weights is too small to be split: on two cores, two threads used
     # about a tenth more CPU per iteration and slowed down the physics beside it.
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
-    if sys.platform == "linux":  # MuJoCo draws without a display; it has no EGL elsewhere
+    # MuJoCo draws with EGL without a display. If it is told to, and EGL is missing, even its import
+    # fails; if it is told nothing, its second attempt to draw ends the process.
+    if sys.platform == "linux" and _loads("libEGL.so.1"):
         os.environ.setdefault("MUJOCO_GL", "egl")
+    elif sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "disable")  # it trains, and drawing is an error
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # CartPole draws without a display
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
@@ -59,6 +63,15 @@ def prepare() -> None:
     warnings.filterwarnings("ignore", message=r".*(Box bound precision|pkg_resources).*")
     warnings.filterwarnings("ignore", message="Encoding a StructuredValue")
     end_with_launcher()
+
+
+def _loads(library: str) -> bool:
+    """Whether the dynamic linker finds a shared library."""
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def end_with_launcher() -> None:

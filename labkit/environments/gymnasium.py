@@ -6,6 +6,7 @@ Gymnasium is an optional extra. No function here imports it before it needs it.
 import contextlib
 import importlib
 import importlib.util
+import os
 import sys
 from typing import Any
 
@@ -111,15 +112,16 @@ class GymnasiumEnv(gym.Env):
         if found != mode:
             allowed = f"one that makes the environment with render_mode={mode!r}, to be drawn"
             raise ParameterError(f"`make_env` must be {allowed}, got render_mode={found!r}")
+        if not hasattr(self.gymnasium_env.unwrapped, "mujoco_renderer"):
+            return self.gymnasium_env.render()
+        if os.environ.get("MUJOCO_GL") == "disable":  # as `labkit.runtime` sets it without EGL
+            raise _cannot_draw("MUJOCO_GL is 'disable'")
         try:
             return self.gymnasium_env.render()
         except Exception as error:
-            # What Gymnasium, PyOpenGL and MuJoCo raise without a library has no type in common.
-            if not hasattr(self.gymnasium_env.unwrapped, "mujoco_renderer"):
-                raise
+            # What Gymnasium, PyOpenGL and MuJoCo raise without a driver has no type in common.
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            todo = f"it draws with EGL; on Debian: apt install {DEBIAN_PACKAGES}"
-            raise RunError(f"MuJoCo cannot draw on this machine ({reason}): {todo}") from error
+            raise _cannot_draw(reason) from error
 
     def close(self) -> None:
         """Closes the Gymnasium environment."""
@@ -136,6 +138,11 @@ class GymnasiumEnv(gym.Env):
                 found.append(env)
             env = env.env
         return found
+
+
+def _cannot_draw(reason: str) -> RunError:
+    todo = f"it draws with EGL; on Debian: apt install {DEBIAN_PACKAGES}"
+    return RunError(f"MuJoCo cannot draw on this machine ({reason}): {todo}")
 
 
 def _box(name: str, space: Any, todo: str) -> gym.spaces.Box:

@@ -470,8 +470,9 @@ def test_a_machine_without_egl_is_told_what_to_install(monkeypatch):
         raise AttributeError("'NoneType' object has no attribute 'eglQueryString'")
 
     monkeypatch.setattr(raw_env(env).mujoco_renderer, "render", render)
-    expected = (
-        r"^MuJoCo cannot draw on this machine \('NoneType' .*apt install libegl1 libgl1-mesa-"
-    )
-    with pytest.raises(RunError, match=expected):
-        frame(env)
+    todo = "it draws with EGL; on Debian: apt install libegl1 libgl1-mesa-dri$"
+    for variable, reason in (("egl", "'NoneType' .*"), ("disable", "MUJOCO_GL is 'disable'")):
+        monkeypatch.setenv("MUJOCO_GL", variable)
+        expected = rf"^MuJoCo cannot draw on this machine \({reason}\): {todo}"
+        with pytest.raises(RunError, match=expected):
+            frame(env)
