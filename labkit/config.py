@@ -79,7 +79,9 @@ class SACConfig:
     """
 
     # Run
-    env_name: str = text("MinitaurBulletEnv-v0", r"\S+", "the id of a Gym environment", "Gym id")
+    env_name: str = text(
+        "MinitaurBulletEnv-v0", r"\S+", "the id of a Gym environment, or gymnasium:Id", "Gym id"
+    )
     num_iterations: int = integer(100_000, 1, MANY, "gradient steps")
     seed: int = integer(0, 0, 2**31 - 1, "seed of every generator that labkit seeds")
     strategy: str = text("auto", STRATEGY_PATTERN, STRATEGIES, "name")

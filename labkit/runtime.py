@@ -1,4 +1,4 @@
-"""Settings that TensorFlow, gym and pygame read when they load; output and seeds.
+"""Settings that TensorFlow, gym, pygame and MuJoCo read when they load; output and seeds.
 
 `prepare` runs when labkit is imported. No function here imports TensorFlow before it needs it.
 """
@@ -24,7 +24,7 @@ PR_SET_PDEATHSIG = 1  # from Linux' sys/prctl.h
 
 
 def prepare() -> None:
-    """Sets what TensorFlow, gym and pygame read when they are imported; safe to repeat."""
+    """Sets what TensorFlow, gym, pygame and MuJoCo read when they load; safe to repeat."""
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # TF-Agents 0.19 is written for Keras 2
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
@@ -36,6 +36,12 @@ def prepare() -> None:
     # A product of 256 × 256 weights is too small to be split: on two cores, two threads used
     # about a tenth more CPU per iteration and slowed down the physics beside it.
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+    # MuJoCo draws with EGL without a display. If it is told to, and EGL is missing, even its import
+    # fails; if it is told nothing, its second attempt to draw ends the process.
+    if sys.platform == "linux" and _loads("libEGL.so.1"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
+    elif sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "disable")  # it trains, and drawing is an error
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # CartPole draws without a display
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
@@ -45,11 +51,27 @@ def prepare() -> None:
         gym_notices.notices.notices.clear()
     for name in ("absl", "tensorflow"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    for module in ("gym", "pygame", "pkg_resources", "tensorflow_probability", "tf_agents"):
+    for module in (
+        "gym",
+        "gymnasium",
+        "pygame",
+        "pkg_resources",
+        "tensorflow_probability",
+        "tf_agents",
+    ):
         warnings.filterwarnings("ignore", module=rf"{module}(\.|$)")
     warnings.filterwarnings("ignore", message=r".*(Box bound precision|pkg_resources).*")
     warnings.filterwarnings("ignore", message="Encoding a StructuredValue")
     end_with_launcher()
+
+
+def _loads(library: str) -> bool:
+    """Whether the dynamic linker finds a shared library."""
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def end_with_launcher() -> None:

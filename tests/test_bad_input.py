@@ -302,17 +302,17 @@ ENVIRONMENTS = [
     (
         env()(),
         ParameterError,
-        "`make_env` must be a class or a function that returns a new Gym environment each time",
+        "`make_env` must be a class or .* a new Gym or Gymnasium environment each time",
     ),
     (
         lambda: None,
         ParameterError,
-        "`make_env` must be a function that returns a gym.Env of Gym 0.23, got None",
+        "`make_env` must be .* a gym.Env of Gym 0.23, or a gymnasium.Env, got None",
     ),
     (
         lambda: ALWAYS_THE_SAME,
         ParameterError,
-        "`make_env` must be .* a new Gym environment each time, got the same environment twice",
+        "`make_env` must be .* a new Gym or Gymnasium environment each time, got the same .* twice",
     ),
     (
         env(observation_space=gym.spaces.Dict({"a": BOX})),

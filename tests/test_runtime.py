@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from labkit import runtime
+
 THREADS = """
 import json
 {imports}
@@ -30,3 +32,26 @@ def test_numpy_multiplies_in_one_thread(imports, chosen, threads):
     command = [sys.executable, "-c", THREADS.format(imports=imports)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert json.loads(done.stdout) == [threads]
+
+
+@pytest.mark.parametrize(
+    ("found", "display", "before", "after"),
+    [
+        (True, "", None, "egl"),
+        (False, "", None, "disable"),
+        (False, ":0", None, None),
+        (True, "", "osmesa", "osmesa"),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="EGL is for Linux")
+def test_mujoco_is_told_to_draw_with_egl_only_where_egl_is(
+    monkeypatch, found, display, before, after
+):
+    """Without EGL even `import mujoco` would fail, and nothing could be trained."""
+    monkeypatch.setenv("MUJOCO_GL", before or "")
+    if before is None:
+        monkeypatch.delenv("MUJOCO_GL")
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.setattr(runtime, "_loads", lambda library: found)
+    runtime.prepare()
+    assert os.environ.get("MUJOCO_GL") == after

@@ -1,7 +1,7 @@
 """Checks that everything labkit needs works on this machine: `labkit doctor`.
 
 Each check runs a small example: a matrix product, a transition through a Reverb server, a rendered
-frame, a video file, a Ray task. `ok` and `note` are fine, `fails` is not.
+frame, a video file, a Ray task, a robot of Gymnasium. `ok` and `note` are fine, `fails` is not.
 """
 
 import importlib.metadata
@@ -20,7 +20,9 @@ import numpy as np
 import psutil
 
 from labkit import __version__, quiet
+from labkit.environments import gymnasium
 from labkit.environments.make import make_environment
+from labkit.errors import RunError
 from labkit.replay.ports import faces_outward
 from labkit.runtime import installed_version
 
@@ -145,6 +147,25 @@ def ray() -> Finding:
     return OK, f"Ray {version}: a task returned its result"
 
 
+def mujoco() -> Finding:
+    """Steps and draws a robot of Gymnasium; it also trains where it cannot be drawn."""
+    from labkit.plotting import rendering
+
+    if missing := [name for name in gymnasium.PACKAGES if installed_version(name) is None]:
+        why = f"not installed: {' and '.join(missing)}; only Gymnasium's robots need it"
+        return NOTE, f"{why} (pip install '.[gymnasium]')"
+    env = make_environment("gymnasium:Hopper-v5", seed=0)
+    env.reset()
+    version = installed_version("mujoco")
+    try:
+        image = rendering.frame(env)
+    except RunError as error:
+        return NOTE, f"MuJoCo {version} steps; {error}"
+    if image.std() == 0:
+        return FAILS, "the frame is blank"
+    return OK, f"Gymnasium {installed_version('gymnasium')}, MuJoCo {version}: stepped and drawn"
+
+
 def ports() -> Finding:
     """Whether the default ports are free."""
     taken = []
@@ -166,6 +187,7 @@ CHECKS: dict[str, Callable[[], Finding]] = {
     "rendering": rendering,
     "ffmpeg": ffmpeg,
     "Ray": ray,
+    "MuJoCo": mujoco,
     "ports": ports,
 }
 

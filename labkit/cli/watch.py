@@ -9,7 +9,7 @@ import imageio_ffmpeg
 import numpy as np
 
 import labkit
-from labkit.environments.make import known_names, make_environment
+from labkit.environments.make import check_name, make_environment
 from labkit.environments.physics import step_seconds
 from labkit.errors import ParameterError, storage
 from labkit.plotting import video
@@ -54,12 +54,13 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
     config = run_directory.read_config(folder)
     if not (folder / "policy" / "saved_model.pb").is_file():
         raise ParameterError(f"{folder} has no saved policy (policy/saved_model.pb)")
-    if config.env_name not in known_names():
-        what = f"its environment {config.env_name!r} came from make_env"
-        raise ParameterError(
-            f"{folder} cannot be played: {what}, and cannot be made from its name, as the "
-            f"{len(known_names())} registered Gym ids can"
+    try:
+        check_name(config.env_name)
+    except ParameterError as error:
+        what = (
+            f"its environment {config.env_name!r} came from make_env, or is missing here: {error}"
         )
+        raise ParameterError(f"{folder} cannot be played: {what}") from None
     with labkit.quiet():
         import tensorflow as tf
         from tf_agents.trajectories import time_step as ts

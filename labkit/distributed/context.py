@@ -26,7 +26,7 @@ class RunContext:
     """The part of an actor's constructor that is the same for all actors of a run."""
 
     config: SACConfig
-    make_env: "MakeEnv | None"  # returns a Gym environment, in place of `config.env_name`
+    make_env: "MakeEnv | None"  # returns an environment, in place of `config.env_name`
     run_path: Path  # the run directory, absolute
     server_address: str  # `host:port` of the Reverb server
     actor_prefix: str  # the names of this run's actors begin with it

@@ -66,7 +66,7 @@ def train_on_ray(
         address: of a running Ray cluster, `host:port` or 'auto'; None starts Ray on this machine,
             on the loopback interface and with a token, and stops it at the end.
         run: an open run of this configuration; None makes a new numbered directory under `runs/`.
-        make_env: returns a Gym environment, as for `labkit.train`; it must be picklable.
+        make_env: returns an environment, as for `labkit.train`; it must be picklable.
         max_episode_steps: env steps until the time limit, as for `labkit.train`.
 
     Returns:

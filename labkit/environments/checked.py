@@ -115,7 +115,7 @@ class CheckedEnv(gym.Wrapper):
         return copy
 
     def _reward(self, reward: Any) -> float:
-        number = _one_number(reward)
+        number = one_number(reward)
         if number is None:
             what = f"reward must be one number, got {echo(reward)} {self._place()}"
             raise BrokenEnvironmentError(f"the environment's {what}")
@@ -125,11 +125,15 @@ class CheckedEnv(gym.Wrapper):
         return number
 
     def _truth(self, name: str, value: Any) -> bool:
-        number = _one_number(value)
+        number = one_number(value)
         if number not in (0, 1):
             what = f"{name} must be True or False, got {echo(value)} {self._place()}"
             raise BrokenEnvironmentError(f"the environment's {what}")
         return bool(number)
+
+    def restart_count(self) -> None:
+        """Counts env steps from 0 again: those so far were a trial."""
+        self._steps = 0
 
     def _place(self) -> str:
         """Where a step was: counted since this environment was made, and in its episode."""
@@ -139,7 +143,7 @@ class CheckedEnv(gym.Wrapper):
         return f"after its reset at env step {self._steps}"
 
 
-def _one_number(value: Any) -> float | None:
+def one_number(value: Any) -> float | None:
     """A real number or a truth value as a float; None for anything else."""
     try:
         array = np.asarray(value)
@@ -167,14 +171,14 @@ def _check_space(name: str, space: Any) -> None:
         raise invalid(name, space, allowed)
 
 
-def _time_limits(env: gym.Env) -> list[gym.wrappers.TimeLimit]:
-    """Every `TimeLimit` in a chain of wrappers."""
-    found = []
+def _time_limits(env: gym.Env) -> list[Any]:
+    """Every `TimeLimit` in a chain of wrappers, Gymnasium's in a `GymnasiumEnv` included."""
+    found: list[Any] = []
     while isinstance(env, gym.Wrapper):
         if isinstance(env, gym.wrappers.TimeLimit):
             found.append(env)
         env = env.env
-    return found
+    return found + (env.time_limits() if hasattr(env, "time_limits") else [])
 
 
 def _is_float(space: gym.Space) -> bool:

@@ -1,14 +1,16 @@
 """Environments by id or factory, with separate seeds; a time limit truncates an episode."""
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gym
 import numpy as np
 
-from labkit.environments.seeding import SeededEnv, raw_env, seeded_env
+from labkit.environments import gymnasium
+from labkit.environments.seeding import SeededEnv, environment_name, raw_env, seeded_env
 from labkit.environments.watchdog import Watchdog
-from labkit.errors import ParameterError
+from labkit.errors import BrokenEnvironmentError, ParameterError
 from labkit.parameters import MANY, check_int, did_you_mean, echo, invalid
 from labkit.runtime import quiet
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
 MINITAUR = "MinitaurBulletEnv-v0"
-FACTORY = "a class or a function that returns a new Gym environment each time"
+FACTORY = "a class or a function that returns a new Gym or Gymnasium environment each time"
 MAX_SEED = 2**32 - 1
 MAX_ACTION = 1e9  # beyond it the critic's float32 loss overflows
 
@@ -31,17 +33,23 @@ def known_names() -> list[str]:
 def check_name(name: str) -> None:
     """Rejects an id that is not registered; the error names the closest one that is.
 
+    `gymnasium:Id` is an id of Gymnasium. Gym 0.23 would take it for a module and an id in it.
+
     Raises:
-        ParameterError: `name` is not registered.
+        ParameterError: `name` is not registered, or Gymnasium is not installed.
     """
+    if name.startswith(gymnasium.PREFIX):
+        return gymnasium.check_name(name)
     names = known_names()
     if name not in names:
         known = f"one of the {len(names)} registered Gym ids"
-        raise ParameterError(f"{invalid('env_name', name, known)}{did_you_mean(name, names)}")
+        meant = gymnasium.PREFIX + name
+        hint = did_you_mean(meant if gymnasium.is_registered(name) else name, [*names, meant])
+        raise ParameterError(f"{invalid('env_name', name, known)}{hint}")
 
 
 def make_environment(
-    name: str | Callable[[], gym.Env],
+    name: str | Callable[[], Any],
     seed: int | None = None,
     max_episode_steps: int | None = None,
     bootstrap_time_limits: bool = True,
@@ -50,7 +58,8 @@ def make_environment(
     """A TF-Agents `PyEnvironment`: a truncation keeps discount 1, a termination has discount 0.
 
     Args:
-        name: a registered id, or a callable that returns a Gym 0.23 environment, for example
+        name: a registered id, `gymnasium:Id` for one of Gymnasium's, or a callable that returns
+            an environment of Gym 0.23 or Gymnasium, for example
             `make_environment(MyEnv, max_episode_steps=200)`.
         seed: of everything random in the environment; None leaves it unpredictable.
         max_episode_steps: env steps until the time limit; None takes the registered one, if any.
@@ -61,15 +70,19 @@ def make_environment(
 
     Raises:
         ParameterError: an unknown id, an environment that this host cannot make, a callable that
-            does not return a Gym environment, or a seed or time limit that is not allowed.
+            does not return an environment, an environment of Gymnasium whose first steps are
+            wrong, or a seed or time limit that is not allowed.
     """
     max_episode_steps = check_max_episode_steps(max_episode_steps)
     if seed is not None:
         seed = check_int("seed", seed, 0, MAX_SEED, "or None")
     try:
         seeded = SeededEnv(_maker(name), max_episode_steps, watchdog)
-    except (ImportError, gym.error.Error) as error:
+        gymnasium.try_out(seeded)
+    except (ImportError, gym.error.Error, BrokenEnvironmentError, *gymnasium.errors()) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if getattr(error, "name", None) in gymnasium.PACKAGES:
+            reason += f"; {gymnasium.INSTALL}"
         parameter = "env_name" if isinstance(name, str) else "make_env"
         raise invalid(parameter, name, f"an environment that works here ({reason})") from None
     seeded.seed(seed)
@@ -78,10 +91,12 @@ def make_environment(
     return TruncatingGymWrapper(seeded, bootstrap_time_limits)
 
 
-def _maker(source: Any) -> Callable[[], gym.Env]:
+def _maker(source: Any) -> Callable[[], Any]:
     """What makes the environment: a registered id's constructor, or the user's own."""
     if isinstance(source, str):
         check_name(source)
+        if source.startswith(gymnasium.PREFIX):
+            return functools.partial(gymnasium.make, source)
         return _make_minitaur if source == MINITAUR else gym.spec(source).make
     check_factory(source)
     return source
@@ -135,22 +150,34 @@ def check_specs(env: "PyEnvironment") -> None:
     """Rejects what SAC cannot train on: anything but flat observations and bounded actions.
 
     Raises:
-        ParameterError: names the environment and its shapes or bounds.
+        ParameterError: names the environment and its shapes or bounds, and says what to do.
     """
     action_spec = env.action_spec()
-    name = raw_env(env).spec.id if raw_env(env).spec else type(raw_env(env)).__name__
+    name = environment_name(env)
     for kind, spec in (("observations", env.observation_spec()), ("actions", action_spec)):
         shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
         if shape is None or len(shape) != 1 or not np.issubdtype(dtype, np.floating):
-            found = f"this one has {kind} of shape {shape} and dtype {dtype}"
+            found = f"this one has {kind} of shape {shape} and dtype {dtype}{_todo(kind, shape)}"
             allowed = f"an environment whose {kind} are one vector of real numbers; {found}"
             raise invalid("env_name", name, allowed)
     # TF-Agents turns an infinite bound into the largest float32.
     low, high = np.min(action_spec.minimum), np.max(action_spec.maximum)
     if max(-low, high) > MAX_ACTION:
         found = f"within ±{MAX_ACTION:g}; those of this one range from {low:g} to {high:g}"
+        found += " (wrap it, with an `action_space` that has bounds)"
         raise invalid("env_name", name, f"an environment with bounded actions, {found}")
     fixed = np.broadcast_to(action_spec.minimum >= action_spec.maximum, action_spec.shape)
     if fixed.any():
         found = f"action[{np.argmax(fixed)}] of this one has one value"
         raise invalid("env_name", name, f"an environment whose actions have two bounds; {found}")
+
+
+def _todo(kind: str, shape: tuple[int, ...] | None) -> str:
+    """What to do about observations or actions of this shape."""
+    if kind == "observations" and shape is not None and len(shape) == 3:
+        return " (labkit has no networks for images: choose an environment without)"
+    if kind == "observations":
+        return " (the wrapper FlattenObservation makes them one vector; then cast it to float32)"
+    if shape in (None, ()):
+        return " (SAC needs real-valued actions)"
+    return " (wrap it, with an `action_space` of shape (n,) and dtype float32)"

@@ -17,6 +17,8 @@ def step_seconds(env: "PyEnvironment") -> float:
         return inner.scene.dt
     if hasattr(inner, "tau"):
         return inner.tau
+    if hasattr(inner, "mujoco_renderer"):  # Gymnasium's MuJoCo robots
+        return float(inner.dt)
     rates = [inner.metadata.get(key) for key in ("render_fps", "video.frames_per_second")]
     return 1.0 / next((rate for rate in rates if rate), 50)
 

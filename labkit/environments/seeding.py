@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import gym
 import numpy as np
 
+from labkit.environments import gymnasium
 from labkit.environments.checked import CheckedEnv
 from labkit.environments.watchdog import Watchdog
 from labkit.parameters import invalid
@@ -25,18 +26,19 @@ class SeededEnv(gym.Wrapper):
     an evaluation between two training steps would change what training sees next.
 
     Args:
-        make: returns the environment; `CheckedEnv` checks and copies what that returns.
+        make: returns the environment, of Gym 0.23 or of Gymnasium; `CheckedEnv` checks and copies
+            what that returns.
         max_episode_steps: env steps until the time limit; None takes the registered one, if any.
         watchdog: limits the seconds of the constructor, `seed`, a reset and a step; None limits
             nothing.
 
     Raises:
-        ParameterError: `make` does not return a Gym environment.
+        ParameterError: `make` does not return an environment of one of these.
     """
 
     def __init__(
         self,
-        make: Callable[[], gym.Env],
+        make: Callable[[], Any],
         max_episode_steps: int | None = None,
         watchdog: Watchdog | None = None,
     ):
@@ -44,9 +46,11 @@ class SeededEnv(gym.Wrapper):
         self._python_state = random.getstate()
         self._numpy_generator = np.random.MT19937()
         with self._own_generators(), quiet():
-            env = make()
+            gymnasium.hide_deprecations()
+            env = gymnasium.adapted(make())
         if not isinstance(env, gym.Env):
-            raise invalid("make_env", env, "a function that returns a gym.Env of Gym 0.23")
+            allowed = "a function that returns a gym.Env of Gym 0.23, or a gymnasium.Env"
+            raise invalid("make_env", env, allowed)
         super().__init__(CheckedEnv(env, max_episode_steps))
 
     @contextlib.contextmanager
@@ -109,6 +113,15 @@ def seeded_env(env: "PyEnvironment") -> SeededEnv:
     return env.gym
 
 
-def raw_env(env: "PyEnvironment") -> gym.Env:
-    """The Gym environment inside every wrapper."""
-    return seeded_env(env).unwrapped
+def raw_env(env: "PyEnvironment") -> Any:
+    """The environment inside every wrapper, of Gym 0.23 or of Gymnasium."""
+    inner = seeded_env(env).unwrapped
+    return inner.gymnasium_env.unwrapped if isinstance(inner, gymnasium.GymnasiumEnv) else inner
+
+
+def environment_name(env: "PyEnvironment") -> str:
+    """The registered id, with Gymnasium's prefix; or the class, if it is not registered."""
+    raw = raw_env(env)
+    if raw.spec is None:
+        return type(raw).__name__
+    return raw.spec.id if isinstance(raw, gym.Env) else f"{gymnasium.PREFIX}{raw.spec.id}"

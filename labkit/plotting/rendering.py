@@ -1,7 +1,7 @@
 """Draws the current state of an environment, on the CPU and without a display.
 
-For PyBullet's robots this module has a camera that follows the robot; other Gym environments
-render themselves.
+For PyBullet's robots this module has a camera that follows the robot; other environments render
+themselves.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageFilter, ImageOps
 
-from labkit.environments.seeding import raw_env
+from labkit.environments.seeding import raw_env, seeded_env
 
 if TYPE_CHECKING:
     from pybullet_utils.bullet_client import BulletClient
@@ -39,6 +39,7 @@ def frame(env: "PyEnvironment", width: int = 480, height: int = 360) -> np.ndarr
 
     Raises:
         ValueError: the environment was not reset, or cannot render.
+        RunError: MuJoCo cannot draw on this machine.
     """
     raw = raw_env(env)
     if hasattr(raw, "_pybullet_client") and hasattr(raw, "minitaur"):
@@ -52,7 +53,7 @@ def frame(env: "PyEnvironment", width: int = 480, height: int = 360) -> np.ndarr
         x, y, z = getattr(raw.robot, "body_xyz", (0.0, 0.0, 0.3))
         return _robot_frame(raw._p, (float(x), float(y), float(z)), 3.4, (width, height))
     try:
-        picture = raw.render(mode="rgb_array")
+        picture = seeded_env(env).unwrapped.render(mode="rgb_array")
     except AttributeError as error:  # Gym's own environments render objects that reset creates
         raise not_reset from error
     if picture is None or np.ndim(picture) != 3:

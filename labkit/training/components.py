@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import gym
 import numpy as np
 import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
@@ -18,7 +17,7 @@ from labkit.environments.make import (
     check_specs,
     make_environment,
 )
-from labkit.environments.seeding import raw_env
+from labkit.environments.seeding import environment_name, raw_env
 from labkit.environments.watchdog import Watchdog
 from labkit.parameters import invalid
 from labkit.replay import ports
@@ -33,7 +32,7 @@ from labkit.training.progress import progress
 from labkit.training.run_directory import Run
 from labkit.training.signals import StopRequest
 
-MakeEnv = Callable[[], gym.Env]  # a user's own Gym environment
+MakeEnv = Callable[[], Any]  # a user's own environment, of Gym 0.23 or of Gymnasium
 
 # Offsets of the seeds of independent random streams, far enough from one another that runs with
 # neighbouring seeds share none.
@@ -192,8 +191,7 @@ def check_tuned(config: SACConfig, env: PyEnvironment) -> None:
         ParameterError: `config.env_name` is in `TUNED`, and the environment is not the one of
             that id.
     """
-    spec = raw_env(env).spec
-    if config.env_name in TUNED and (spec is None or spec.id != config.env_name):
+    if config.env_name in TUNED and environment_name(env) != config.env_name:
         name = type(raw_env(env)).__name__
         allowed = (
             f"a name for the environment of `make_env`, such as {name!r}: this one chooses the "

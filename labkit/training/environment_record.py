@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from labkit.environments.seeding import raw_env, seeded_env
+from labkit.environments.seeding import environment_name, seeded_env
 from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
 from labkit.training.files import write_atomically
@@ -20,10 +20,10 @@ def describe(env: "PyEnvironment") -> dict[str, Any]:
 
     The name is the registered id, or the class of an environment that is not registered.
     """
-    checked, raw = seeded_env(env).env, raw_env(env)
+    checked = seeded_env(env).env
     action = checked.action_space
     return {
-        "name": raw.spec.id if raw.spec else type(raw).__name__,
+        "name": environment_name(env),
         "observation shape": list(checked.observation_space.shape),
         "action shape": list(action.shape),
         "action bounds": [action.low.ravel().tolist(), action.high.ravel().tolist()],

@@ -63,9 +63,10 @@ def train(
         config: every hyperparameter.
         run: an open run of this configuration; None makes a new numbered directory under `runs/`.
         components: made by hand, with a filled table; None builds them and warms up.
-        make_env: returns a Gym environment, as in `labkit.train(config, make_env=MyEnv)`; not
-            together with `components`, which have their environments. `config.env_name` names it;
-            values tuned to the Minitaur are for the Minitaur alone.
+        make_env: returns an environment of Gym 0.23 or Gymnasium, as in
+            `labkit.train(config, make_env=MyEnv)`; not together with `components`, which have
+            their environments. `config.env_name` names it; values tuned to the Minitaur are for
+            the Minitaur alone.
         max_episode_steps: env steps until the time limit, in both environments; None takes the
             registered one, if any. It is not stored: pass it again to resume. Not together with
             `components`.

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from labkit.cli import doctor
+from labkit.errors import RunError
 from labkit.replay import ports
 
 
@@ -56,6 +57,26 @@ def test_a_lost_video_frame_is_a_failure(monkeypatch):
     read = imageio_ffmpeg.read_frames
     monkeypatch.setattr(imageio_ffmpeg, "read_frames", lambda path: iter(list(read(path))[:-1]))
     assert doctor.ffmpeg() == ("fails", "8 frames became 7")
+
+
+def test_without_egl_mujoco_is_a_note_that_names_the_packages(monkeypatch):
+    from labkit.plotting import rendering
+
+    def frame(env):
+        raise RunError("MuJoCo cannot draw on this machine (x): apt install libegl1")
+
+    monkeypatch.setattr(rendering, "frame", frame)
+    status, text = doctor.mujoco()
+    assert status == "note"
+    assert text.endswith("steps; MuJoCo cannot draw on this machine (x): apt install libegl1")
+
+
+def test_without_the_extra_mujoco_is_a_note_that_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(doctor, "installed_version", {"gymnasium": "1"}.get)
+    assert doctor.mujoco() == (
+        "note",
+        "not installed: mujoco; only Gymnasium's robots need it (pip install '.[gymnasium]')",
+    )
 
 
 def test_a_taken_port_is_a_note(monkeypatch):

@@ -225,9 +225,9 @@ def undeclared(names: set[str], declared: set[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("folder", "groups"),
     [
-        ("labkit", {"main", "ray"}),
+        ("labkit", {"main", "ray", "gymnasium"}),
         ("notebooks", {"main", "ray"}),
-        ("tests", {"main", "ray", "test"}),
+        ("tests", {"main", "ray", "gymnasium", "test"}),
         ("benchmarks", {"main", "ray"}),
         ("scripts", {"main", "ray", "test"}),
     ],
