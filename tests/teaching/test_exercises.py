@@ -11,14 +11,15 @@ from pathlib import Path
 import nbformat
 import pytest
 from exercise_answers import WRONG
+from test_compare import write_run
 
 from labkit.errors import ParameterError
 from labkit.teaching import exercises
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 # The cells before this heading define what answers and checks use: imports, parameters, tables.
-SET_UP_ENDS = {"01": "## 1. "}
-CHECK = re.compile(r'^exercises\.check\("(\d\d\.\d+)", (\w+).*\)$', re.M)
+SET_UP_ENDS = {"01": "## 1. ", "02": "## The common API", "05": "## Learning curves"}
+CHECK = re.compile(r'^exercises\.check\(\s*"(\d\d\.\d+)", (\w+).*\)$', re.M | re.S)
 SOLUTION = re.compile(r"<details><summary>Solution</summary>\n\n.*?```python\n(.*?)```", re.S)
 
 
@@ -50,15 +51,29 @@ def namespaces():
     return {}
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs for notebook 05: four settings, of which one has a seed twice and one a single run."""
+    folder = tmp_path_factory.mktemp("runs")
+    for number, seed in enumerate([0, 1, 2, 3, 4, 4]):
+        write_run(folder / f"a{number}", seed, [0.0, [9.0, 14.0, 11.0, 12.0, 13.0, 12.0][number]])
+    for seed in range(4):
+        write_run(folder / f"b{seed}", seed, [0.0, [3.0, 6.0, 7.0, 4.0][seed]], gamma=0.5)
+    for seed in range(2):
+        write_run(folder / f"c{seed}", seed, [0.0, 8.0 + 3 * seed], n_step=1)
+    write_run(folder / "d", 0, [0.0, 20.0], batch_size=32)
+    return str(folder)
+
+
 @pytest.fixture
-def run(namespaces, monkeypatch, capsys):
+def run(namespaces, runs, monkeypatch, capsys):
     """`run(number, code)` checks an answer where the notebook does; returns what that prints."""
     monkeypatch.chdir(NOTEBOOKS)
 
     def execute(number: str, code: str) -> str:
         book = number[:2]
         if book not in namespaces:
-            namespaces[book] = set_up(book)
+            namespaces[book] = set_up(book, runs)
         capsys.readouterr()
         names = dict(namespaces[book])
         exec(f"{code}\n{EXERCISES[number][2]}", names)
@@ -69,13 +84,15 @@ def run(namespaces, monkeypatch, capsys):
     return execute
 
 
-def set_up(book: str) -> dict:
+def set_up(book: str, runs: str) -> dict:
     names: dict = {"__name__": "__main__"}
     for cell in read(book).cells:
         if cell.cell_type == "markdown" and re.search(f"^{SET_UP_ENDS[book]}", cell.source, re.M):
             return names
         if cell.cell_type == "code":
             exec(cell.source, names)
+            if "parameters" in cell.metadata.get("tags", []) and "runs" in names:
+                names["runs"] = runs
     raise AssertionError(f"notebook {book} has no heading {SET_UP_ENDS[book]!r}")
 
 
@@ -141,4 +158,4 @@ def test_answers(answer):
 def test_an_unknown_number_is_one_line():
     with pytest.raises(ParameterError) as caught:
         exercises.check("9", 1)
-    assert "`number` must be a number that begins with 01" in str(caught.value)
+    assert "`number` must be a number that begins with 01 or 02 or 05" in str(caught.value)
