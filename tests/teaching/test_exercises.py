@@ -1,7 +1,7 @@
 """Every exercise: its stub, wrong answers and its solution get the verdict that they should.
 
-Stubs and solutions are read out of the notebooks. `pytest -rA tests/teaching/test_exercises.py`
-prints the table: a line for each answer, with its verdict above.
+Stubs and solutions are read out of the notebooks. At its end, pytest prints a row for each exercise
+(tests/conftest.py); with `-rA` also what each answer was told.
 """
 
 import re
@@ -66,11 +66,11 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture
-def run(namespaces, runs, monkeypatch, capsys):
-    """`run(number, code)` checks an answer where the notebook does; returns what that prints."""
+def run(namespaces, runs, monkeypatch, capsys, record_property):
+    """`run(number, kind, code)` checks an answer as the notebook does; returns what is printed."""
     monkeypatch.chdir(NOTEBOOKS)
 
-    def execute(number: str, code: str) -> str:
+    def execute(number: str, kind: str, code: str) -> str:
         book = number[:2]
         if book not in namespaces:
             namespaces[book] = set_up(book, runs)
@@ -78,7 +78,9 @@ def run(namespaces, runs, monkeypatch, capsys):
         names = dict(namespaces[book])
         exec(f"{code}\n{EXERCISES[number][2]}", names)
         printed = capsys.readouterr().out
-        print(printed, end="")  # for the table
+        print(printed, end="")  # shown by -rA
+        status = printed.removeprefix(f"Exercise {number}: ").split(". ")[0].strip()
+        record_property("exercise", [number, kind, status])
         return printed
 
     return execute
@@ -98,13 +100,13 @@ def set_up(book: str, runs: str) -> dict:
 
 @pytest.mark.parametrize("number", EXERCISES)
 def test_a_stub_is_not_answered_yet(number, run):
-    assert run(number, EXERCISES[number][1]) == f"Exercise {number}: not answered yet\n"
+    assert run(number, "stub", EXERCISES[number][1]) == f"Exercise {number}: not answered yet\n"
 
 
 @pytest.mark.parametrize(("number", "what"), WRONG_ANSWERS)
 def test_a_wrong_answer_gets_its_diagnosis(number, what, run):
     code, diagnosis = WRONG[number][what]
-    printed = run(number, code)
+    printed = run(number, "wrong answer", code)
     assert printed.startswith(f"Exercise {number}: not yet. ")
     assert diagnosis in printed
     assert printed.count("\n") == 1
@@ -113,7 +115,7 @@ def test_a_wrong_answer_gets_its_diagnosis(number, what, run):
 @pytest.mark.parametrize("number", EXERCISES)
 def test_the_solution_of_the_notebook_is_right(number, run):
     why = exercises.find(number).why
-    assert run(number, EXERCISES[number][3]) == f"Exercise {number}: right. {why}\n"
+    assert run(number, "solution", EXERCISES[number][3]) == f"Exercise {number}: right. {why}\n"
 
 
 def test_every_exercise_is_in_its_notebook_and_has_two_wrong_answers():
