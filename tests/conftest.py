@@ -1,5 +1,7 @@
 """Small things that many tests need; nothing here is a test."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -40,3 +42,23 @@ def minitaur_rows(count: int, seed: int = 0) -> np.ndarray:
     rows[:, 36] *= 0.01
     rows[:, 37] = rows[:, 37] > -2
     return rows
+
+
+def pytest_terminal_summary(terminalreporter):
+    """The table of exercises: what the stub, the wrong answers and the solution of each got."""
+    counts = Counter(
+        (*value, outcome)
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.stats.get(outcome, [])
+        for name, value in report.user_properties
+        if name == "exercise"
+    )
+    if counts:
+        terminalreporter.section("exercises: number, answers, verdict, test")
+    order = ("stub", "wrong answer", "solution")
+    for number, kind, status, outcome in sorted(
+        counts, key=lambda row: (row[0], order.index(row[1]))
+    ):
+        many = counts[number, kind, status, outcome]
+        answers = f"{many} {kind}{'s' * (many > 1)}"
+        terminalreporter.write_line(f"{number}  {answers:<16} {status:<17} {outcome}")

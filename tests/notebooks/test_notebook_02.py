@@ -106,16 +106,6 @@ def test_parameters_equal_the_fields_of_the_configuration():
         assert ast.literal_eval(parameter["default"]) == fields[name].default
 
 
-def test_five_exercises_or_more_each_with_a_solution(notebook):
-    text = "\n".join(
-        cell.source if cell.cell_type == "markdown" else "CODE" for cell in notebook.cells
-    )
-    parts = re.split(r"^### Exercise \d+", text, flags=re.M)[1:]
-    assert len(parts) >= 5
-    for part in parts:
-        assert "CODE" in part.split("#### Solution")[1]
-
-
 def test_figures_and_video_are_present(notebook):
     kinds = [
         kind for cell in code_of(notebook) for out in cell.outputs for kind in out.get("data", {})

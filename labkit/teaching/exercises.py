@@ -1,0 +1,135 @@
+"""Exercises that check an answer, and say what is wrong with it: `exercises.check("01.1", mine)`.
+
+The exercises of each notebook are in a module of their own. A check calls the answer on real data
+and compares what it did; it raises `WrongAnswer` with a diagnosis, or returns nothing if the answer
+is right.
+"""
+
+import dis
+import importlib
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+import attrs
+
+from labkit.errors import StalledError
+from labkit.parameters import echo, invalid
+
+MODULES = {  # by the number of the notebook
+    "01": "labkit.teaching.exercises_reverb",
+    "02": "labkit.teaching.exercises_buffers",
+    "05": "labkit.teaching.exercises_runs",
+}
+EMPTY_BODY = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE"}  # opcodes of `...` or `pass`
+NOT_ANSWERED, NOT_YET, RIGHT = "not answered yet", "not yet", "right"
+
+
+class WrongAnswer(Exception):
+    """What is wrong with an answer, as one or two sentences for the learner."""
+
+
+@attrs.frozen
+class Exercise:
+    """One exercise.
+
+    `check` takes the answer, and keyword arguments with what else it needs of the notebook, such
+    as a table of scores. `why` is one sentence: why a right answer matters.
+    """
+
+    check: Callable[..., None]
+    why: str
+
+
+@attrs.frozen
+class Verdict:
+    """What came out of a check: the status, and the diagnosis or the reason (empty for a stub)."""
+
+    status: str  # one of NOT_ANSWERED, NOT_YET, RIGHT
+    text: str = ""
+
+
+def check(number: str, answer: Any, **material: Any) -> None:
+    """Checks an answer and prints the verdict in one line.
+
+    Args:
+        number: of the exercise, such as "01.3".
+        answer: a function or a value; the stub of the notebook counts as not answered.
+        material: what the exercise needs of the notebook besides, by name.
+
+    Raises:
+        ParameterError: there is no exercise with this number.
+    """
+    verdict = grade(number, answer, **material)
+    print(f"Exercise {number}: {verdict.status}{'. ' * bool(verdict.text)}{verdict.text}")
+
+
+def grade(number: str, answer: Any, **material: Any) -> Verdict:
+    """The verdict on an answer; for arguments and errors see `check`."""
+    exercise = find(number)
+    if is_stub(answer):
+        return Verdict(NOT_ANSWERED)
+    try:
+        exercise.check(answer, **material)
+    except WrongAnswer as wrong:
+        return Verdict(NOT_YET, str(wrong))
+    except StalledError as stalled:
+        return Verdict(NOT_YET, f"The check waited in vain: it {stalled}.")
+    except Exception as error:  # whatever a learner's code may raise
+        lines = str(error).splitlines() or ["without a message"]
+        return Verdict(NOT_YET, f"Your answer raised {type(error).__name__}: {lines[0]}")
+    return Verdict(RIGHT, exercise.why)
+
+
+def find(number: str) -> Exercise:
+    """The exercise of this number.
+
+    Raises:
+        ParameterError: there is none.
+    """
+    exercises: Mapping[str, Exercise] = {}
+    if isinstance(number, str) and number[:2] in MODULES:
+        exercises = importlib.import_module(MODULES[number[:2]]).EXERCISES
+    if number not in exercises:
+        known = ", ".join(exercises) or f"a number that begins with {' or '.join(MODULES)}"
+        raise invalid("number", number, known)
+    return exercises[number]
+
+
+def is_stub(answer: Any) -> bool:
+    """Whether an answer is still `...`, None, or a function with an empty body."""
+    if not isinstance(answer, FunctionType):
+        return answer is None or answer is ...
+    code = list(dis.get_instructions(answer))
+    # `return 5` has the same opcodes, but another constant.
+    loaded = [line.argval for line in code if line.opname == "LOAD_CONST"]
+    return {line.opname for line in code} <= EMPTY_BODY and loaded in ([None], [...])
+
+
+# --- helpers for the checks
+
+
+def call(answer: Any, *arguments: Any) -> Any:
+    """What an answer returns for these arguments.
+
+    Raises:
+        WrongAnswer: the answer is no function, or returns nothing.
+    """
+    if not callable(answer):
+        raise WrongAnswer(f"The answer must be a function, but it is {echo(answer)}.")
+    result = answer(*arguments)
+    if result is None:
+        raise WrongAnswer("Your function returns nothing: does it lack a `return`?")
+    return result
+
+
+def number_of(value: Any) -> float:
+    """The answer as a number.
+
+    Raises:
+        WrongAnswer: it is none.
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise WrongAnswer(f"The answer must be a number, but it is {echo(value)}.") from None

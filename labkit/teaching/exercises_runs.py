@@ -1,0 +1,234 @@
+"""The exercises of notebook 05: predictions about the runs that it reads, and statistics by hand.
+
+No score is written here: what is right follows from the tables that the notebook passes.
+"""
+
+from collections.abc import Callable
+from math import comb
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import integrate, stats
+
+from labkit.parameters import echo
+from labkit.teaching.exercises import Exercise, WrongAnswer, call, number_of
+
+MIN_SEEDS = 3  # fewer say too little for a place in a ranking
+SIGNIFICANCE = 0.05
+
+
+def known(name: Any, names: list[str]) -> str:
+    """A setting's name.
+
+    Raises:
+        WrongAnswer: no setting has it.
+    """
+    if not isinstance(name, str) or name not in names:
+        raise WrongAnswer(f"No setting is called {echo(name)}. Copy a name from the table above.")
+    return name
+
+
+# --- predictions
+
+
+def winner(answer: Any, order: pd.DataFrame) -> None:
+    """05.1: the setting that ranks first among those with three runs or more.
+
+    `order` is the table of `compare.rank`: indexed by setting, with the columns seeds and iqm.
+    """
+    enough = order[order.seeds >= MIN_SEEDS].sort_values("iqm", ascending=False)
+    if len(enough) < 2:
+        raise WrongAnswer(
+            f"These runs cannot tell: fewer than two settings have {MIN_SEEDS} runs or more."
+        )
+    name = known(answer, list(order.index))
+    if name not in enough.index:
+        raise WrongAnswer(
+            f"{name!r}: the number of runs is {order.seeds[name]}, too few to tell skill from luck."
+        )
+    place = list(enough.index).index(name)
+    if place:
+        raise WrongAnswer(
+            f"{name!r} is number {place + 1} of {len(enough)}, with {enough.iqm[name]:+.2f}; first "
+            f"is {enough.index[0]!r}, with {enough.iqm.iloc[0]:+.2f}."
+        )
+
+
+def told_apart(answer: Any, pairs: pd.DataFrame, reference: str) -> None:
+    """05.2: how many settings Welch's test tells apart from the one named `reference`.
+
+    `pairs` is the table of `compare.seeds_needed_per_pair`: columns better, worse and p.
+    """
+    compared = pairs[(pairs.better == reference) | (pairs.worse == reference)]
+    if compared.empty:
+        raise WrongAnswer(f"These runs cannot tell: nothing can be compared with {reference!r}.")
+    found = compared[compared.p < SIGNIFICANCE]
+    given = number_of(answer)
+    if given == len(found):
+        return
+    others = [a if b == reference else b for a, b in zip(found.better, found.worse, strict=True)]
+    names = f": {', '.join(map(repr, others))}" if others else ""
+    raise WrongAnswer(
+        f"p < {SIGNIFICANCE} holds for {len(found)} of {len(compared)}{names}. You say "
+        f"{given:g}{', as if every difference were one' * (given == len(compared))}."
+    )
+
+
+def furthest(answer: Any, scores: pd.DataFrame) -> None:
+    """05.3: the setting whose runs walk furthest on average; `scores` as of `compare.scores`."""
+    distances = scores.groupby("setting").distance.mean().dropna().sort_values(ascending=False)
+    if len(distances) < 2:
+        raise WrongAnswer("These runs cannot tell: fewer than two settings have a distance.")
+    name = known(answer, list(distances.index))
+    place = list(distances.index).index(name)
+    if place:
+        raise WrongAnswer(
+            f"{name!r} walks {distances[name]:.1f} m and is number {place + 1} of "
+            f"{len(distances)}; {distances.index[0]!r} walks {distances.iloc[0]:.1f} m."
+        )
+
+
+# --- statistics by hand
+
+
+def distinct_seeds(answer: Callable, scores: pd.DataFrame) -> None:
+    """05.4: the number of distinct seeds of a setting."""
+    repeated = pd.concat([scores, scores], ignore_index=True)  # so that each seed is repeated
+    for table in (scores, repeated):
+        for setting, group in table.groupby("setting"):
+            given, true = number_of(call(answer, table, setting)), group.seed.nunique()
+            if given == true:
+                continue
+            found = f"{setting!r} has {len(group)} runs of {true} seeds, you say {given:g}. "
+            if given == len(group):
+                raise WrongAnswer(f"{found}You count runs: a seed that was run twice counts once.")
+            if given == table.seed.nunique():
+                raise WrongAnswer(f"{found}You count the seeds of all settings.")
+            raise WrongAnswer(f"{found}Select the setting's rows, then count different seeds.")
+
+
+def interquartile_mean(answer: Callable, scores: pd.DataFrame) -> None:
+    """05.5: the mean without the lowest and the highest quarter."""
+    groups = [np.array([1.0, 2.0, 3.0, 4.0, 50.0]), np.array([9.0, 1.0, 2.0])]
+    groups += [group["return"].to_numpy() for _, group in scores.groupby("setting")]
+    for values in groups:
+        given = number_of(call(answer, values.copy()))
+        true = stats.trim_mean(values, 0.25)
+        if np.isclose(given, true):
+            continue
+        shown = np.round(values, 2).tolist()
+        found = f"For {shown} it is {true:.2f}, yours is {given:.2f}. "
+        if np.isclose(given, values.mean()):
+            raise WrongAnswer(f"{found}That is the mean of all: one lucky seed moves it.")
+        if np.isclose(given, np.median(values)):
+            raise WrongAnswer(
+                f"{found}That is the median, which leaves out more than two quarters."
+            )
+        if np.isclose(given, values[len(values) // 4 : len(values) - len(values) // 4].mean()):
+            raise WrongAnswer(f"{found}Sort the values first.")
+        raise WrongAnswer(f"{found}A quarter is rounded down: of 5 values one at each end.")
+
+
+def beats(answer: Callable) -> None:
+    """05.6: the share of pairs of seeds in which one setting is better; a tie counts half."""
+    cases = [([3.0, 1.0], [2.0, 0.0]), ([1.0, 2.0, 3.0], [2.0]), ([5.0, 5.0], [5.0, 5.0])]
+    for ours, theirs in cases:
+        a, b = np.array(ours), np.array(theirs)
+        given = number_of(call(answer, a, b))
+        higher, equal = np.mean(a[:, None] > b), np.mean(a[:, None] == b)
+        true = higher + equal / 2
+        if np.isclose(given, true):
+            continue
+        found = f"For {ours} against {theirs} it is {true:.2f}, yours is {given:.2f}. "
+        if len(a) == len(b) and not equal and np.isclose(given, np.mean(a > b)):
+            raise WrongAnswer(
+                f"{found}You compare by place, but seed 1 of one setting has nothing to do with "
+                "seed 1 of the other: compare all pairs."
+            )
+        if np.isclose(given, 1 - true):
+            raise WrongAnswer(f"{found}That is how often the other one wins.")
+        if equal and (np.isclose(given, higher) or np.isclose(given, higher + equal)):
+            raise WrongAnswer(f"{found}A tie counts half.")
+        raise WrongAnswer(f"{found}There are {len(a)} × {len(b)} pairs.")
+
+
+def best_of(answer: Callable) -> None:
+    """05.7: the expected best of n normal scores, in standard deviations above the mean."""
+    for n in (3, 1, 2, 10):
+        given, true = number_of(call(answer, n)), _expected_best(n)
+        if abs(given - true) < 0.02:
+            continue
+        found = f"The best of {n} lies {true:.2f} standard deviations up, you say {given:.2f}. "
+        if abs(given) < 0.02:
+            raise WrongAnswer(f"{found}That is the mean of all; take the highest of each study.")
+        if abs(given - _expected_best(3)) < 0.02:
+            raise WrongAnswer(f"{found}Your result does not depend on n.")
+        if abs(given - true) < 0.2:
+            raise WrongAnswer(f"{found}That is near: simulate more studies, 100 000 or so.")
+        raise WrongAnswer(f"{found}Draw n scores many times, and average the highest.")
+
+
+def _expected_best(n: int) -> float:
+    density = lambda x: x * n * stats.norm.pdf(x) * stats.norm.cdf(x) ** (n - 1)  # noqa: E731
+    return float(integrate.quad(density, -10, 10)[0])
+
+
+def clean_sweep(answer: Callable) -> None:
+    """05.8: how often all seeds of one of two equal settings beat all of the other."""
+    for n in (3, 1, 2, 5):
+        given, true = number_of(call(answer, n)), 2 / comb(2 * n, n)
+        if np.isclose(given, true, rtol=0.02, atol=0.003):
+            continue
+        found = f"With {n} seeds each it happens in {true:.1%} of studies, you say {given:.1%}. "
+        if np.isclose(given, true / 2, rtol=0.02, atol=0.002):
+            raise WrongAnswer(f"{found}Either setting may win.")
+        if np.isclose(given, 0.5**n) or np.isclose(given, 2 * 0.5**n):
+            raise WrongAnswer(f"{found}Seeds are not compared by place: all with all must agree.")
+        raise WrongAnswer(f"{found}Count the ways to choose which n of the 2n scores are one's.")
+
+
+def coverage(answer: Callable) -> None:
+    """05.9: how often an interval contains the true middle.
+
+    The answer gets intervals whose coverage is known: of n unit normal values, mean ± z / √n.
+    """
+    for z, true in ((1.96, 0.95), (1.0, 0.683), (100.0, 1.0)):
+
+        def interval(values: Any, z: float = z) -> tuple[float, float]:
+            half = z / np.sqrt(len(values))
+            return float(np.mean(values) - half), float(np.mean(values) + half)
+
+        given = number_of(call(answer, interval, 5))
+        if abs(given - true) < 0.04:
+            continue
+        found = f"An interval that covers {true:.0%}: you find {given:.0%}. "
+        if given > 0.999:
+            raise WrongAnswer(
+                f"{found}An interval always contains the middle of its own sample: ask for the "
+                "middle of the distribution, 0."
+            )
+        if abs(given - (1 - true)) < 0.04:
+            raise WrongAnswer(f"{found}You count the intervals that miss.")
+        raise WrongAnswer(f"{found}Draw standard normal values in 1 000 studies or more.")
+
+
+EXERCISES = {
+    "05.1": Exercise(
+        winner, "A prediction written down first cannot be bent to what the figure shows."
+    ),
+    "05.2": Exercise(told_apart, "What looks different in a figure need not be detectable."),
+    "05.3": Exercise(furthest, "A return is a sum of several wishes; look at each of them."),
+    "05.4": Exercise(
+        distinct_seeds, "A seed that was run twice is another draw of one seed, not another seed."
+    ),
+    "05.5": Exercise(
+        interquartile_mean, "One lucky or one broken seed moves the mean, and not this."
+    ),
+    "05.6": Exercise(beats, "It says how often you would be right to expect the better result."),
+    "05.7": Exercise(best_of, "Who reports the best of several seeds reports luck as skill."),
+    "05.8": Exercise(
+        clean_sweep, "With three seeds, chance alone makes a winner in a tenth of them."
+    ),
+    "05.9": Exercise(coverage, "An interval promises what its formula assumes; simulation tells."),
+}

@@ -1,0 +1,163 @@
+"""Every exercise: its stub, wrong answers and its solution get the verdict that they should.
+
+Stubs and solutions are read out of the notebooks. At its end, pytest prints a row for each exercise
+(tests/conftest.py); with `-rA` also what each answer was told.
+"""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import nbformat
+import pytest
+from exercise_answers import WRONG
+from test_compare import write_run
+
+from labkit.errors import ParameterError
+from labkit.teaching import exercises
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+# The cells before this heading define what answers and checks use: imports, parameters, tables.
+SET_UP_ENDS = {"01": "## 1. ", "02": "## The common API", "05": "## Learning curves"}
+CHECK = re.compile(r'^exercises\.check\(\s*"(\d\d\.\d+)", (\w+).*\)$', re.M | re.S)
+SOLUTION = re.compile(r"<details><summary>Solution</summary>\n\n.*?```python\n(.*?)```", re.S)
+
+
+def read(number: str) -> nbformat.NotebookNode:
+    (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
+    return nbformat.read(path, as_version=4)
+
+
+def collect(number: str) -> dict[str, tuple[str, str, str, str]]:
+    """Exercises of a notebook: number → the answer's name, its stub, the check, the solution."""
+    found = {}
+    cells = read(number).cells
+    for cell, following in pairwise(cells):
+        match = CHECK.search(cell.source) if cell.cell_type == "code" else None
+        if match:
+            (solution,) = SOLUTION.findall(following.source)
+            stub = cell.source[: match.start()]
+            found[match[1]] = (match[2], stub, match[0], solution)
+    return found
+
+
+EXERCISES = {number: parts for book in exercises.MODULES for number, parts in collect(book).items()}
+WRONG_ANSWERS = [(number, what) for number in WRONG for what in WRONG[number]]
+
+
+@pytest.fixture(scope="module")
+def namespaces():
+    """The names that each notebook has after its set-up, filled on first use."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs for notebook 05: four settings, of which one has a seed twice and one a single run."""
+    folder = tmp_path_factory.mktemp("runs")
+    for number, seed in enumerate([0, 1, 2, 3, 4, 4]):
+        write_run(folder / f"a{number}", seed, [0.0, [9.0, 14.0, 11.0, 12.0, 13.0, 12.0][number]])
+    for seed in range(4):
+        write_run(folder / f"b{seed}", seed, [0.0, [3.0, 6.0, 7.0, 4.0][seed]], gamma=0.5)
+    for seed in range(2):
+        write_run(folder / f"c{seed}", seed, [0.0, 8.0 + 3 * seed], n_step=1)
+    write_run(folder / "d", 0, [0.0, 20.0], batch_size=32)
+    return str(folder)
+
+
+@pytest.fixture
+def run(namespaces, runs, monkeypatch, capsys, record_property):
+    """`run(number, kind, code)` checks an answer as the notebook does; returns what is printed."""
+    monkeypatch.chdir(NOTEBOOKS)
+
+    def execute(number: str, kind: str, code: str) -> str:
+        book = number[:2]
+        if book not in namespaces:
+            namespaces[book] = set_up(book, runs)
+        capsys.readouterr()
+        names = dict(namespaces[book])
+        exec(f"{code}\n{EXERCISES[number][2]}", names)
+        printed = capsys.readouterr().out
+        print(printed, end="")  # shown by -rA
+        status = printed.removeprefix(f"Exercise {number}: ").split(". ")[0].strip()
+        record_property("exercise", [number, kind, status])
+        return printed
+
+    return execute
+
+
+def set_up(book: str, runs: str) -> dict:
+    names: dict = {"__name__": "__main__"}
+    for cell in read(book).cells:
+        if cell.cell_type == "markdown" and re.search(f"^{SET_UP_ENDS[book]}", cell.source, re.M):
+            return names
+        if cell.cell_type == "code":
+            exec(cell.source, names)
+            if "parameters" in cell.metadata.get("tags", []) and "runs" in names:
+                names["runs"] = runs
+    raise AssertionError(f"notebook {book} has no heading {SET_UP_ENDS[book]!r}")
+
+
+@pytest.mark.parametrize("number", EXERCISES)
+def test_a_stub_is_not_answered_yet(number, run):
+    assert run(number, "stub", EXERCISES[number][1]) == f"Exercise {number}: not answered yet\n"
+
+
+@pytest.mark.parametrize(("number", "what"), WRONG_ANSWERS)
+def test_a_wrong_answer_gets_its_diagnosis(number, what, run):
+    code, diagnosis = WRONG[number][what]
+    printed = run(number, "wrong answer", code)
+    assert printed.startswith(f"Exercise {number}: not yet. ")
+    assert diagnosis in printed
+    assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", EXERCISES)
+def test_the_solution_of_the_notebook_is_right(number, run):
+    why = exercises.find(number).why
+    assert run(number, "solution", EXERCISES[number][3]) == f"Exercise {number}: right. {why}\n"
+
+
+def test_every_exercise_is_in_its_notebook_and_has_two_wrong_answers():
+    assert list(WRONG) == list(EXERCISES)
+    assert all(len(answers) >= 2 for answers in WRONG.values())
+    for book in exercises.MODULES:
+        listed = [number for number in EXERCISES if number[:2] == book]
+        assert listed == [f"{book}.{place}" for place in range(1, len(listed) + 1)]
+        assert len(listed) >= 5
+        with pytest.raises(ParameterError, match=re.escape(", ".join(listed))):
+            exercises.find(f"{book}.0")  # the message names those that exist
+
+
+@pytest.mark.parametrize("book", exercises.MODULES)
+def test_the_notebook_is_committed_with_stubs(book):
+    """Nobody's answers are committed, and each solution is folded."""
+    text = nbformat.writes(read(book))
+    cells = [cell for cell in read(book).cells if cell.cell_type == "code"]
+    for cell in filter(lambda cell: CHECK.search(cell.source), cells):
+        (number, _) = CHECK.search(cell.source).groups()
+        (output,) = cell.outputs
+        assert output.text == f"Exercise {number}: not answered yet\n"
+    assert text.count("<details>") == text.count("</details>")
+    assert text.count("<details>") == sum(number[:2] == book for number in EXERCISES)
+
+
+def empty(a):
+    """A docstring is no answer."""
+    ...
+
+
+@pytest.mark.parametrize("answer", [None, ..., empty, lambda: None, lambda: ...])
+def test_stubs(answer):
+    assert exercises.is_stub(answer)
+
+
+@pytest.mark.parametrize("answer", [0, "", [], lambda: 0, lambda x: x, lambda x: x.flush(), print])
+def test_answers(answer):
+    assert not exercises.is_stub(answer)
+
+
+def test_an_unknown_number_is_one_line():
+    with pytest.raises(ParameterError) as caught:
+        exercises.check("9", 1)
+    assert "`number` must be a number that begins with 01 or 02 or 05" in str(caught.value)
