@@ -41,7 +41,8 @@ NOISE = re.compile(
 def papermill_cli(directory, **parameters):
     pairs = [part for name, value in parameters.items() for part in ("-p", name, value)]
     command = [sys.executable, "-m", "papermill", str(NOTEBOOK), "out.ipynb", *pairs]
-    env = {**os.environ, "PYTHONPATH": str(directory)}
+    paths = [str(directory), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(
         command, cwd=directory, env=env, capture_output=True, text=True, timeout=280
     )
