@@ -2,7 +2,6 @@
 
 import collections
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import attrs
