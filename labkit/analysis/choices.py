@@ -74,9 +74,10 @@ def _settings(runs: list[TrackedRun]) -> list[tuple[Fields, Scores]]:
         if scores is None:
             scores = collections.defaultdict(lambda: collections.defaultdict(list))
             found.append((fields, scores))
-        for step in set(run.evaluations.gradient_step) - {0}:
-            row = run.evaluation_at(step)
-            if row is not None and len(row.eval_returns) >= run.config.num_eval_episodes:
+        evaluated = run.evaluations
+        complete = evaluated.eval_returns.map(len) >= run.config.num_eval_episodes
+        for step in set(evaluated.gradient_step[complete]) - {0}:
+            if (row := run.evaluation_at(step)) is not None:
                 scores[int(step)][run.config.seed].append(row.eval_return)
     return [(fields, scores) for fields, scores in found]
 
