@@ -12,6 +12,8 @@ from labkit.parameters import invalid
 if TYPE_CHECKING:
     import tensorflow as tf
 
+LEAST_LOGICAL_DEVICES = 2  # of a CPU, so that notebook 03 can show a step on two replicas
+
 
 def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
     """The strategy that `SACConfig.strategy` names.
@@ -21,6 +23,10 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
             'mirrored' (all GPUs), 'mirrored:N' (N GPUs; on a host without a GPU, N logical CPU
             devices, so that the same code runs anywhere), or 'tpu'.
         batch_size: the global batch, which the replicas share.
+
+    On a host without a GPU it prepares as many logical CPU devices as the strategy has replicas,
+    and at least two (see `several_replicas`). This is possible only before TensorFlow's first
+    operation.
 
     Raises:
         ParameterError: the device does not exist, the batch cannot be divided, or TensorFlow has
@@ -40,6 +46,8 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
     if kind in ("gpu", "mirrored") and not count and not gpus:
         allowed = "'auto', 'cpu' or 'mirrored:N' (N logical CPU devices) on a host without a GPU"
         raise invalid("strategy", name, allowed)
+    if not gpus:
+        _prepare_logical_devices(max(LEAST_LOGICAL_DEVICES, int(count or 1)))
     if kind == "cpu" or (kind == "auto" and not gpus):
         return tf.distribute.OneDeviceStrategy("/cpu:0")
     if kind == "gpu" or (kind == "auto" and len(gpus) == 1):
@@ -63,18 +71,47 @@ def _mirrored_devices(name: str, replicas: int, gpus: list[Any]) -> list[str]:
             allowed = f"at most 'mirrored:{len(gpus)}', one replica for each visible GPU"
             raise invalid("strategy", name, allowed)
         return [f"/gpu:{i}" for i in range(replicas)]
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    try:
-        logical = [tf.config.LogicalDeviceConfiguration()] * replicas
-        tf.config.set_logical_device_configuration(cpu, logical)
-    except RuntimeError:
-        # A process cannot change the number of its logical devices, not even to fewer.
-        existing = len(tf.config.list_logical_devices("CPU"))
-        if existing != replicas:
-            here = f"'mirrored:{existing}' in this process, where TensorFlow has already started"
-            allowed = f"{here}; for another number restart the kernel and make the strategy first"
-            raise invalid("strategy", name, allowed) from None
+    # A process cannot change the number of its logical devices after TensorFlow has started.
+    existing = len(tf.config.list_logical_devices("CPU"))
+    if existing < replicas:
+        here = (
+            f"at most 'mirrored:{existing}' in this process, where TensorFlow has already started"
+        )
+        allowed = f"{here}; for another number restart the kernel and make the strategy first"
+        raise invalid("strategy", name, allowed)
     return [f"/cpu:{i}" for i in range(replicas)]
+
+
+def _prepare_logical_devices(count: int) -> None:
+    """Divides the CPU into `count` logical devices, unless TensorFlow has already started."""
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    with contextlib.suppress(RuntimeError):
+        logical = [tf.config.LogicalDeviceConfiguration()] * count
+        tf.config.set_logical_device_configuration(cpu, logical)
+
+
+def several_replicas(strategy: "tf.distribute.Strategy") -> "tf.distribute.Strategy":
+    """A strategy with two or more replicas, for experiments: this one, if it has them.
+
+    Otherwise it is a `MirroredStrategy` over two GPUs or, where there are fewer, over two logical
+    CPU devices, which share the cores.
+
+    Raises:
+        ParameterError: TensorFlow has started with a single CPU device. A `MirroredStrategy` over
+            devices that do not exist would wait for them without end.
+    """
+    import tensorflow as tf
+
+    if strategy.num_replicas_in_sync > 1:
+        return strategy
+    kind = "GPU" if len(tf.config.list_logical_devices("GPU")) > 1 else "CPU"
+    existing = len(tf.config.list_logical_devices(kind))
+    if existing < LEAST_LOGICAL_DEVICES:
+        allowed = "at least 2 here: restart the kernel, and let labkit.strategy.make_strategy run"
+        raise invalid("logical CPU devices", existing, f"{allowed} before TensorFlow's first step")
+    return tf.distribute.MirroredStrategy([f"/{kind.lower()}:{i}" for i in range(2)])
 
 
 def _tpu_strategy() -> "tf.distribute.Strategy":

@@ -14,7 +14,7 @@ import labkit
 from labkit import runtime
 from labkit.environments.make import make_environment
 from labkit.sac.update import make_update
-from labkit.strategy import make_strategy, replica_slice
+from labkit.strategy import make_strategy, replica_slice, several_replicas
 
 BATCH, STEPS = 256, 10
 CONFIG = labkit.SACConfig(
@@ -197,20 +197,41 @@ def train(out: Path) -> None:
     made.close()
 
 
+def sum_on(strategy) -> float:
+    """1 from each replica, summed over them."""
+    import tensorflow as tf
+
+    ones = tf.function(lambda: strategy.run(lambda: tf.constant(1.0)))()
+    return float(strategy.reduce(tf.distribute.ReduceOp.SUM, ones, axis=None))
+
+
 def too_late(out: Path) -> None:
     """Asks for other devices when TensorFlow runs with two already."""
     import tensorflow as tf
 
-    make_strategy("mirrored:2", BATCH)
+    make_strategy("auto", BATCH)
     tf.constant(1) + 1
-    assert make_strategy("mirrored:2", BATCH).num_replicas_in_sync == 2
-    for name in ("mirrored:4", "mirrored:1"):
+    for name in ("mirrored:2", "mirrored:1"):
+        assert sum_on(make_strategy(name, BATCH)) == int(name[-1])
+    assert sum_on(several_replicas(make_strategy("auto", BATCH))) == 2
+    try:
+        make_strategy("mirrored:4", BATCH)
+    except labkit.ParameterError as error:
+        print(error)
+
+
+def one_device(out: Path) -> None:
+    """Asks for several replicas when TensorFlow runs with one device."""
+    import tensorflow as tf
+
+    tf.constant(1) + 1
+    for ask in (several_replicas, lambda strategy: make_strategy("mirrored:2", BATCH)):
         try:
-            make_strategy(name, BATCH)
+            ask(make_strategy("auto", BATCH))
         except labkit.ParameterError as error:
             print(error)
 
 
 if __name__ == "__main__":
-    what = {"mirrored": mirrored, "train": train, "too_late": too_late}
+    what = {"mirrored": mirrored, "train": train, "too_late": too_late, "one_device": one_device}
     what[sys.argv[1]](Path(sys.argv[2]))

@@ -30,6 +30,12 @@ PUBLISHED_INITIAL_STEPS = 10_000  # env steps of warm-up, before the first gradi
 PUBLISHED_LABEL = "TF-Agents tutorial, sampled actions, replay 10 000"
 
 RETURN = "return of an episode (sum of rewards)"
+NOTES = {  # the titles of the panels of `losses`
+    "critic_loss": "squared error: grows with the return",
+    "actor_loss": "about −Q: falls as the robot improves",
+    "alpha_loss": "0 where the entropy meets its target",
+    "alpha": "the price of a nat of entropy",
+}
 LOGGED = {  # column of the metrics: (label with its unit, colour)
     "critic_loss": ("critic loss (scaled return²)", BLUE),
     "actor_loss": ("actor loss (scaled return)", ORANGE),
@@ -103,7 +109,87 @@ def losses(metrics: pd.DataFrame) -> Figure:
             wide = name == "alpha" or values.max() > 30 * values.min()
             if wide and len(values) and values.min() > 0:
                 _log_scale(axes)
-            label_axes(axes, "gradient steps" if name.startswith("alpha") else "", label)
+            below = "gradient steps" if name.startswith("alpha") else ""
+            label_axes(axes, below, label, NOTES[name])
+    return figure
+
+
+def both_policies(metrics: pd.DataFrame, *, greedy_share: float = 0.0) -> Figure:
+    """Draws the returns of deterministic and of sampled actions over env steps, as two lines.
+
+    Columns used of a run's metrics: `env_step`, `eval_return` (deterministic) and `collect_return`
+    (mean of the last ten episodes that collected, of which `greedy_share` had no noise).
+
+    Raises:
+        ValueError: a column is missing.
+        NothingToDraw: there is neither.
+    """
+    _require(metrics, "env_step", "eval_return", "collect_return")
+    if metrics[["eval_return", "collect_return"]].isna().all(axis=None):
+        raise NothingToDraw("these metrics hold no returns: nothing to draw yet")
+    share = f", {greedy_share:.0%} of the episodes without noise" if greedy_share else ""
+    with style.subplots(8, 4) as (figure, axes):
+        for name, label, color in (
+            ("collect_return", f"sampled actions (collecting{share})", ORANGE),
+            ("eval_return", "deterministic actions (evaluation)", BLUE),
+        ):
+            drawn = metrics[["env_step", name]].dropna().astype(float)
+            axes.plot(drawn["env_step"], drawn[name], "o-", color=color, markersize=4, label=label)
+        label_axes(axes, "env steps", RETURN)
+        figure.legend(loc="outside lower center", ncols=1)
+    return figure
+
+
+def entropy(metrics: pd.DataFrame, target: float) -> Figure:
+    """Draws the policy's entropy next to its target, and α, over gradient steps.
+
+    The metrics hold the temperature loss log α · (entropy − target), hence the entropy is the
+    target plus that loss over log α: an estimate, because log α changes between two rows.
+
+    Columns used: `gradient_step`, `alpha_loss` and `alpha`. `target` is in nats.
+
+    Raises:
+        ValueError: a column is missing.
+        NothingToDraw: no loss was logged.
+    """
+    _require(metrics, "gradient_step", "alpha_loss", "alpha")
+    logged = metrics[["gradient_step", "alpha_loss", "alpha"]].dropna().astype(float)
+    logged = logged[logged["alpha"] != 1]  # log 1 = 0: the loss says nothing about the entropy
+    if logged.empty:
+        raise NothingToDraw("these metrics hold no temperature: no gradient step was logged yet")
+    nats = target + logged["alpha_loss"] / np.log(logged["alpha"])
+    with style.subplots(9, 3.4, 1, 2) as (figure, (left, right)):
+        left.axhline(target, color=GREY, linestyle="--", label="target")
+        left.plot(logged["gradient_step"], nats, color=GREEN, label="policy")
+        label_axes(left, "gradient steps", "entropy (nats)")
+        left.legend()
+        _draw_logged(right, metrics, "alpha")
+        _log_scale(right)
+        label_axes(right, "gradient steps", LOGGED["alpha"][0])
+    return figure
+
+
+def critic_estimates(table: pd.DataFrame) -> Figure:
+    """Draws estimated Q over the Monte-Carlo return: a dot per step, and the line of equality.
+
+    `table` has a row for each env step and the columns `estimated` and `returned`, both in units of
+    the scaled return.
+
+    Raises:
+        ValueError: a column is missing.
+        NothingToDraw: there is no row.
+    """
+    _require(table, "estimated", "returned")
+    if table.empty:
+        raise NothingToDraw("there is no estimate: no episode was played")
+    ends = table[["estimated", "returned"]].to_numpy(float)
+    ends = np.array([ends.min(), ends.max()])
+    with style.subplots(5, 4.4) as (figure, axes):
+        axes.plot(ends, ends, color=GREY, label="equal")
+        options = {"color": BLUE, "alpha": 0.25, "markersize": 3, "mew": 0}
+        axes.plot(table["returned"], table["estimated"], "o", label="one env step", **options)
+        axes.set(xlabel="discounted return that followed (scaled)", ylabel="estimated Q (scaled)")
+        figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 

@@ -9,7 +9,7 @@ import html
 import io
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from labkit.errors import StorageError, storage
 from labkit.parameters import invalid
 from labkit.plotting.rendering import frame
 from labkit.sac.collector import play
+from labkit.sac.evaluation import play_episode
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -132,6 +133,46 @@ def record_episode(
             os.replace(_shrunk(draft, size, fps, max_bytes), path)
     frames, captions = zip(*sample.kept, (picture, text), strict=True)
     return Recording(path, frames, captions, step, return_, step * step_seconds)
+
+
+def record_evaluated(
+    env: "PyEnvironment",
+    policy: "Policy",
+    episodes: Mapping[str, int],
+    folder: Path,
+    step_seconds: float,
+    seed: int,
+    max_bytes: int = MAX_BYTES,
+) -> dict[str, Recording]:
+    """Records episodes of an evaluation again, with the same seed, policy and environment.
+
+    An evaluation seeds its environment once. The episodes before the last recorded one are
+    therefore played, too.
+
+    Args:
+        env: see `record_episode`.
+        policy: the deterministic policy that was evaluated.
+        episodes: the place of each episode in the evaluation, from 0, by name.
+        folder: of the videos `<name>.mp4`.
+        step_seconds: see `record_episode`.
+        seed: of the evaluation.
+        max_bytes: size limit of each file.
+
+    Returns:
+        The recordings by name, in the order of `episodes`.
+    """
+    names = {place: name for name, place in episodes.items()}
+    found = {}
+    env.seed(seed)
+    for place in range(max(names, default=-1) + 1):
+        if place in names:
+            path = folder / f"{names[place]}.mp4"
+            found[names[place]] = record_episode(
+                env, policy, path, step_seconds=step_seconds, max_bytes=max_bytes
+            )
+        else:
+            play_episode(env, policy)
+    return {name: found[name] for name in episodes}
 
 
 class _FrameSample:

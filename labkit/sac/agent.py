@@ -105,6 +105,20 @@ class SeededSacAgent(sac_agent.SacAgent):
         log_pi = tf.reduce_sum(log_normal - log_slope - np.log(half_range), axis=-1)
         return middle + half_range * tf.tanh(raw_action), log_pi
 
+    def noise(self, loss: int, rows: int) -> tf.Tensor:
+        """The noise of the present gradient step, for a copy of a loss written by hand.
+
+        Args:
+            loss: 0 of the critics, 1 of the actor, 2 of the temperature.
+            rows: the global batch.
+
+        Returns:
+            Standard normal `[rows, act] float32`; in a replica, its rows `[rows / replicas, act]`.
+        """
+        self._draw.number = loss
+        replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+        return self._noise(tf.constant([rows // replicas, self.action_spec.shape[0]]))
+
     def _apply_gradients(
         self,
         gradients: list[tf.Tensor],

@@ -33,6 +33,7 @@ SMALL = {
 }
 # Its episodes are short, and so are the films of them.
 OTHER = {**SMALL, "env_name": "InvertedPendulumBulletEnv-v0"}
+VIDEOS = {"before.mp4", "after.mp4", "worst.mp4", "best.mp4"}
 NOISE = re.compile(
     r"reverb/|cuda|TensorRT|pybullet build|urdf_root|argv\[|Warning|WARN|pygame|absl"
 )
@@ -41,7 +42,8 @@ NOISE = re.compile(
 def papermill_cli(directory, **parameters):
     pairs = [part for name, value in parameters.items() for part in ("-p", name, value)]
     command = [sys.executable, "-m", "papermill", str(NOTEBOOK), "out.ipynb", *pairs]
-    env = {**os.environ, "PYTHONPATH": str(directory)}
+    paths = [str(directory), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(
         command, cwd=directory, env=env, capture_output=True, text=True, timeout=280
     )
@@ -71,7 +73,7 @@ def test_it_runs_and_its_output_is_clean(executed):
 def test_what_it_leaves(executed):
     directory, _ = executed
     run = directory / "my run"
-    assert {p.name for p in (run / "videos").iterdir()} == {"before.mp4", "after.mp4"}
+    assert {p.name for p in (run / "videos").iterdir()} == VIDEOS
     assert (run / "policy" / "saved_model.pb").exists()
     table = run_directory.read_metrics(run)
     assert list(table.gradient_step[table.eval_return.notna()]) == [0, 30, 60]
@@ -82,8 +84,9 @@ def test_pictures_and_videos_are_embedded(executed):
     _, notebook = executed
     data = [output.data for output in outputs(notebook) if "data" in output]
     videos = sum(d.get("text/html", "").count("data:video/mp4;base64,") for d in data)
-    assert videos == 3  # before, and both side by side
-    assert sum("image/png" in d for d in data) >= 7  # a frame, three strips, three figures
+    assert videos == 6  # the tracked clip, before, both side by side, the worst and the best
+    # A frame, six strips, the figures of the training, the results (six) and the scaling.
+    assert sum("image/png" in d for d in data) >= 15
 
 
 def test_it_runs_again_on_its_finished_run(executed):
@@ -111,6 +114,9 @@ def test_another_environment_runs_where_reverb_cannot_be_imported(tmp_path):
 def test_a_warm_up_that_ends_within_a_step_of_an_episode_s_end(tmp_path):
     done = papermill_cli(tmp_path, **{**OTHER, "initial_collect_steps": "1000"})
     assert done.returncode == 0, done.stderr[-3000:]
+    notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    text = "".join(output.get("text", "") for output in outputs(notebook))
+    assert "tutorial's: 999  rows: 999\n" in text, "both tables hold the same transitions"
 
 
 def test_stopped_before_its_first_evaluation_it_says_so_and_goes_on_to_its_end(
@@ -131,7 +137,8 @@ def test_stopped_before_its_first_evaluation_it_says_so_and_goes_on_to_its_end(
     text = "".join(output.get("text", "") for output in outputs(notebook))
     assert "stopped at gradient step 0 of 60" in text
     assert text.count("no table: ") == 1
-    assert text.count("no figure: ") == 3
+    assert text.count("no figure: ") == 5
+    assert text.count("no score: ") == 1
 
 
 def test_stopped_during_its_warm_up_it_ends_at_once(tmp_path, monkeypatch):
@@ -159,7 +166,7 @@ def test_it_collects_in_another_process(tmp_path):
     run = tmp_path / "my run"
     assert (run / "ray.json").exists(), "labkit.train_on_ray was not called"
     assert run_directory.read_metrics(run).gradient_step.max() == 60
-    assert {p.name for p in (run / "videos").iterdir()} == {"before.mp4", "after.mp4"}
+    assert {p.name for p in (run / "videos").iterdir()} == VIDEOS
 
 
 @pytest.mark.parametrize(
@@ -207,4 +214,4 @@ def test_defaults_are_those_of_the_configuration():
 
 def test_the_committed_notebook_shows_the_robot_before_and_after():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    assert sum("<video" in str(o.get("data", {}).get("text/html")) for o in outputs(notebook)) == 2
+    assert sum("<video" in str(o.get("data", {}).get("text/html")) for o in outputs(notebook)) == 5

@@ -191,3 +191,35 @@ def test_training_figure_draws_each_column_in_its_panel():
     assert speed.lines[0].get_ydata().tolist() == [100, 50]
     for row in range(1, 4):  # the first seconds of a run
         assert style.png_of(run_plots.training_figure(rows().iloc[:row]))
+
+
+def test_both_policies_have_a_line_each():
+    table = metrics().assign(collect_return=[-3.0, math.nan, -2.0, math.nan, 1.0, math.nan])
+    (axes,) = run_plots.both_policies(table, greedy_share=0.3).axes
+    sampled, deterministic = axes.lines
+    expected = [(10_000, -3), (10_500, -2), (11_000, 1)]
+    np.testing.assert_array_equal(sampled.get_xydata(), expected)
+    assert "30% of the episodes without noise" in sampled.get_label()
+    np.testing.assert_array_equal(deterministic.get_ydata(), [-0.75, 1.0, 4.0])
+    with pytest.raises(run_plots.NothingToDraw):
+        run_plots.both_policies(table.head(0))
+
+
+def test_the_entropy_is_what_the_temperature_loss_says():
+    """log α = −2 and a policy 3 nats above the target of −4: the loss is −6."""
+    table = pd.DataFrame({"gradient_step": [100], "alpha": [math.exp(-2)], "alpha_loss": [-6.0]})
+    left, right = run_plots.entropy(table, -4.0).axes
+    assert line(left, "policy").get_ydata() == pytest.approx([-1.0])
+    assert set(line(left, "target").get_ydata()) == {-4.0}
+    assert right.lines[0].get_ydata() == pytest.approx([math.exp(-2)])
+    with pytest.raises(run_plots.NothingToDraw):
+        run_plots.entropy(table.assign(alpha=1.0), -4.0)
+
+
+def test_estimates_are_drawn_over_what_followed():
+    table = pd.DataFrame({"estimated": [1.0, 5.0], "returned": [2.0, 3.0]})
+    (axes,) = run_plots.critic_estimates(table).axes
+    np.testing.assert_array_equal(line(axes, "one env step").get_xydata(), [(2, 1), (3, 5)])
+    np.testing.assert_array_equal(line(axes, "equal").get_xydata(), [(1, 1), (5, 5)])
+    with pytest.raises(run_plots.NothingToDraw):
+        run_plots.critic_estimates(table.head(0))

@@ -329,3 +329,21 @@ def test_a_full_disk_is_named(minitaur, tmp_path, capfd):
         with pytest.raises(StorageError, match=r"b\.mp4 cannot be written \(ffmpeg ended: is"):
             record(minitaur, disk / "videos" / "b.mp4")
     assert capfd.readouterr().err == ""
+
+
+def test_episodes_of_an_evaluation_are_recorded_again(tmp_path):
+    import labkit
+
+    env = labkit.make_environment("InvertedPendulumBulletEnv-v0", seed=0)
+
+    def policy(observation):
+        return np.full(1, 0.1, np.float32)
+
+    seen = labkit.evaluate(env, policy, 3, seed=5)
+    chosen = {"best": 2, "worst": 0}
+    found = video.record_evaluated(env, policy, chosen, tmp_path, step_seconds=1 / 60, seed=5)
+    assert list(found) == ["best", "worst"]
+    assert {path.name for path in tmp_path.iterdir()} == {"best.mp4", "worst.mp4"}
+    assert len(set(seen.returns)) > 1
+    for name, place in chosen.items():
+        assert found[name].return_ == pytest.approx(seen.returns[place])

@@ -1,0 +1,120 @@
+"""What single choices of hyperparameters are worth: tracked runs with and without each of them."""
+
+import collections
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+import pandas as pd
+
+from labkit.analysis.compare import (
+    NOT_A_SETTING,
+    TUTORIAL,
+    TUTORIAL_ENVIRONMENT,
+    Folder,
+    TrackedRun,
+    find_runs,
+)
+from labkit.config import SACConfig
+from labkit.errors import ParameterError
+
+ENOUGH_SEEDS = 3  # of each setting: then a pair at the present defaults is preferred
+COLUMNS = ["without", "with", "return without", "return with", "difference", "seeds", "steps"]
+Fields = dict[str, Any]
+Scores = Mapping[int, Mapping[int, list[float]]]  # by gradient step and seed: returns of its runs
+
+
+def show_study(folder: Folder, without: Mapping[str, Any] = TUTORIAL) -> pd.DataFrame:
+    """The score with and without each choice, from the runs of the Minitaur below a folder.
+
+    For each field it looks for two settings that differ in this field alone, one of which has the
+    value in `without` (by default, that of the TF-Agents tutorial). Of several such pairs it takes
+    the one with the most seeds; from three seeds of each on, one at the present defaults comes
+    first. A field without a pair has no row, and a folder without readable runs gives no rows.
+
+    Returns:
+        One row per field, the largest difference first, with the columns without and with (the
+        values), return without and return with (mean over seeds of an evaluation's mean return),
+        difference, seeds (`with / without`), steps (gradient steps after which both were
+        evaluated).
+    """
+    try:
+        runs, _ = find_runs(folder)
+    except ParameterError:
+        runs = []
+    settings = _settings([run for run in runs if run.config.env_name == TUTORIAL_ENVIRONMENT])
+    rows = {}
+    for name, value in without.items():
+        pairs = [
+            pair
+            for plain, plain_scores in settings
+            if plain[name] == value
+            for changed, changed_scores in settings
+            if _differing(plain, changed) == [name]
+            if (pair := _pair(name, plain, changed, plain_scores, changed_scores))
+        ]
+        if pairs:
+            rows[name] = max(pairs, key=lambda pair: pair[0])[1]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS)
+    table.index.name = "parameter"
+    return table.sort_values("difference", ascending=False)
+
+
+def _settings(runs: list[TrackedRun]) -> list[tuple[Fields, Scores]]:
+    """Each setting's fields, and the scores of its runs with the most episodes at each step."""
+    found: list[tuple[Fields, dict[int, dict[int, list[float]]]]] = []
+    for run in runs:
+        fields = {
+            name: value
+            for name, value in attrs.asdict(run.config, recurse=False).items()
+            if name not in NOT_A_SETTING
+        }
+        scores = next((scores for other, scores in found if other == fields), None)
+        if scores is None:
+            scores = collections.defaultdict(lambda: collections.defaultdict(list))
+            found.append((fields, scores))
+        evaluated = run.evaluations
+        complete = evaluated.eval_returns.map(len) >= run.config.num_eval_episodes
+        for step in set(evaluated.gradient_step[complete]) - {0}:
+            if (row := run.evaluation_at(step)) is not None:
+                scores[int(step)][run.config.seed].append(row.eval_return)
+    return [(fields, scores) for fields, scores in found]
+
+
+def _differing(one: Fields, other: Fields) -> list[str]:
+    return [name for name in one if one[name] != other[name]]
+
+
+def _pair(
+    name: str, plain: Fields, changed: Fields, plain_scores: Scores, changed_scores: Scores
+) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """How good this pair of settings is as evidence, and its row; None without a common step."""
+    shared = set(plain_scores) & set(changed_scores)
+    if not shared:
+        return None
+
+    def seeds(step: int) -> int:
+        return min(len(plain_scores[step]), len(changed_scores[step]))
+
+    step = max(shared, key=lambda step: (seeds(step), step))
+    low, high = (
+        float(np.mean([np.mean(returns) for returns in scores[step].values()]))
+        for scores in (plain_scores, changed_scores)
+    )
+    counts = f"{len(changed_scores[step])} / {len(plain_scores[step])}"
+    is_default = all(
+        changed[field] == value
+        for field, value in attrs.asdict(SACConfig(), recurse=False).items()
+        if field in changed
+    )
+    evidence = (min(seeds(step), ENOUGH_SEEDS), is_default, seeds(step), step)
+    values = (_brief(plain[name]), _brief(changed[name]))
+    return evidence, (*values, low, high, high - low, counts, step)
+
+
+def _brief(value: Any) -> str:
+    """A value for a table; a long tuple is named by its number of values."""
+    if isinstance(value, tuple):
+        return f"{len(value)} divisors" if value else "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,79 @@
+"""The Minitaur of notebook 03: what it observes and does, and the tracked robot that walks."""
+
+import base64
+import html
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+import labkit
+
+if TYPE_CHECKING:
+    from tf_agents.typing.types import BoundedArraySpec
+
+RESULTS = Path(labkit.__file__).parents[1] / "results" / "minitaur"  # only in the repository
+OBSERVATION_GROUPS = (  # (what, unit, numbers), in the order of the observation
+    ("motor angle", "rad", 8),
+    ("motor velocity", "rad/s", 8),
+    ("motor torque", "N m", 8),
+    ("attitude of the base, a quaternion", "none", 4),
+)
+
+
+def observation_table(
+    spec: "BoundedArraySpec", observation_scale: tuple[float, ...] = ()
+) -> pd.DataFrame:
+    """The groups of an observation: what they are, their bounds and their divisor.
+
+    An environment other than the Minitaur has one group, `observation`.
+
+    Args:
+        spec: of the observation `[obs] float32`.
+        observation_scale: what the networks divide by, `[obs]`, or empty.
+
+    Returns:
+        One row per group, with the columns numbers, unit, lowest, highest, divided by.
+    """
+    size = int(spec.shape[0])
+    known = sum(count for *_, count in OBSERVATION_GROUPS)
+    groups = OBSERVATION_GROUPS if size == known else (("observation", "not known", size),)
+    low, high = (np.broadcast_to(bound, size) for bound in (spec.minimum, spec.maximum))
+    divisors = np.broadcast_to(np.asarray(observation_scale or 1.0, float), size)
+    rows, first = {}, 0
+    for name, unit, count in groups:
+        part = slice(first, first + count)
+        extremes = (float(low[part].min()), float(high[part].max()))
+        rows[name] = (count, unit, *extremes, float(divisors[part].max()))
+        first += count
+    columns = ["numbers", "unit", "lowest", "highest", "divided by"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).round(2)
+
+
+def show_best(folder: Path = RESULTS / "best") -> None:
+    """Displays the tracked clip of a trained robot, its film strip and how it was made.
+
+    Without the repository, as after `pip install`, it prints one line.
+    """
+    from IPython import display
+
+    if not (folder / "clip.mp4").exists():
+        print("no clip: the tracked results are in the repository only")
+        return
+    data = base64.b64encode((folder / "clip.mp4").read_bytes()).decode()
+    label = html.escape(best_description(folder))
+    source = f'src="data:video/mp4;base64,{data}"'
+    style = 'style="max-width:100%"'
+    video = f'<video controls loop muted playsinline {style} aria-label="{label}" {source}></video>'
+    display.display(display.HTML(video))
+    strip = (folder / "strip.png").read_bytes()
+    display.display(display.Image(strip, alt=f"Film strip of the trained robot: {label}"))
+    print(best_description(folder))
+
+
+def best_description(folder: Path = RESULTS / "best") -> str:
+    """The sentence about the score in the tracked run's generated README, without its links."""
+    paragraphs = (folder / "README.md").read_text().split("\n\n")
+    sentence, _, _ = paragraphs[1].replace("\n", " ").partition(" It is the best")
+    return sentence

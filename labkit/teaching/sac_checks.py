@@ -1,0 +1,129 @@
+"""Checks of losses that a notebook writes by hand, against those of TF-Agents.
+
+A check compares two functions without arguments: the loss by hand and the loss of the library, on
+the same batch with the same noise. It looks at the gradient too, because a loss can have the right
+value and a wrong gradient, for example where the gradient does not pass through the sample.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+
+from labkit.errors import RunError
+from labkit.replay.transitions import Transition, layout_of, pack
+from labkit.sac.collector import Collector
+from labkit.sac.policies import random_policy
+
+if TYPE_CHECKING:
+    from tf_agents.environments.py_environment import PyEnvironment
+
+    from labkit.config import SACConfig
+    from labkit.sac.agent import SeededSacAgent
+
+TOLERANCE = 1e-5  # of a relative difference: float32 has about seven digits
+MAX_ROWS = 256  # of a batch of random actions
+Variables = Sequence[tf.Variable]
+
+
+class LossMismatch(RunError):
+    """A loss by hand, or its gradient, is not the one of TF-Agents."""
+
+
+def networks_of(agent: "SeededSacAgent") -> SimpleNamespace:
+    """The networks of an agent under the names of the equations, and log α.
+
+    Returns:
+        An object with `actor`, `critics` (a pair), `targets` (a pair) and `log_alpha`.
+    """
+    return SimpleNamespace(
+        actor=agent._actor_network,
+        critics=(agent._critic_network_1, agent._critic_network_2),
+        targets=(agent._target_critic_network_1, agent._target_critic_network_2),
+        log_alpha=agent._log_alpha,
+    )
+
+
+def random_rows(env: "PyEnvironment", config: "SACConfig") -> np.ndarray:
+    """Transitions of uniformly random actions, as the replay table stores them.
+
+    Returns:
+        Rows `[min(batch_size, 256), width] float32`; see `transitions.Layout`.
+    """
+    rows: list[np.ndarray] = []
+
+    def write(transition: Transition) -> None:
+        rows.append(pack(transition))
+
+    policy = random_policy(env.action_spec(), config.seed)
+    collector = Collector(env, policy, write, n_step=config.n_step, gamma=config.gamma)
+    count = min(config.batch_size, MAX_ROWS)
+    while len(rows) < count:
+        collector.run(1)
+    return np.stack(rows[:count]).reshape(count, layout_of(env).width)
+
+
+def gradient(loss: Callable[[], tf.Tensor], variables: Variables) -> tuple[float, np.ndarray]:
+    """The value of a loss, and its gradient by `variables` as one vector `[parameters] float32`."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(variables)
+        value = loss()
+    parts = tape.gradient(value, variables, unconnected_gradients="zero")
+    return float(value), np.concatenate([np.ravel(part) for part in parts])
+
+
+def relative_difference(found: np.ndarray, expected: np.ndarray) -> float:
+    """‖found − expected‖ / ‖expected‖; 0 where both are zero."""
+    difference = float(np.linalg.norm(np.subtract(found, expected)))
+    return difference / float(np.linalg.norm(expected)) if difference else 0.0
+
+
+def compare(
+    by_hand: Callable[[], tf.Tensor],
+    library: Callable[[], tf.Tensor],
+    networks: Mapping[str, Variables],
+) -> pd.DataFrame:
+    """Compares a loss by hand with the library's: the value, and the gradient of each network.
+
+    Args:
+        by_hand: returns a scalar.
+        library: returns the scalar that it should equal.
+        networks: the variables that this loss trains, by name.
+
+    Returns:
+        A row for each network: both losses, the norm of the library's gradient, and
+        ‖g − g′‖ / ‖g′‖.
+
+    Raises:
+        LossMismatch: a loss differs by more than 1e-5 (relative, or absolute below one), or a
+            gradient by more than a relative 1e-5.
+    """
+    rows, wrong = {}, []
+    for name, variables in networks.items():
+        mine, g = gradient(by_hand, variables)
+        theirs, expected = gradient(library, variables)
+        apart = relative_difference(g, expected)
+        rows[name] = (mine, theirs, float(np.linalg.norm(expected)), apart)
+        if not abs(mine - theirs) <= TOLERANCE * max(1.0, abs(theirs)):
+            wrong.append(f"the loss is {mine:.6g}, TF-Agents has {theirs:.6g}")
+        if not apart <= TOLERANCE:
+            wrong.append(f"the gradient of {name} differs by a relative {apart:.1e}")
+    if wrong:
+        raise LossMismatch("; ".join(dict.fromkeys(wrong)))
+    columns = ["loss by hand", "TF-Agents", "‖g‖", "‖g − g′‖ / ‖g‖"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+
+def check_equal(name: str, found: np.ndarray, expected: np.ndarray) -> float:
+    """The relative difference of two arrays.
+
+    Raises:
+        LossMismatch: it is above 1e-5.
+    """
+    apart = relative_difference(np.asarray(found), np.asarray(expected))
+    if not apart <= TOLERANCE:
+        raise LossMismatch(f"{name} differs from the expected one by a relative {apart:.1e}")
+    return apart

@@ -1,0 +1,94 @@
+"""What a finished training of notebook 03 learned: a sentence, and the critics' estimates."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+
+from labkit.parameters import grouped
+from labkit.sac.collector import play
+
+if TYPE_CHECKING:
+    from tf_agents.environments.py_environment import PyEnvironment
+
+    from labkit.config import SACConfig
+    from labkit.sac.agent import SeededSacAgent
+    from labkit.sac.policies import Policy
+
+UNSEEN = 0.05  # share of a reward that may lie beyond the end of the episode
+
+
+def summary(metrics: pd.DataFrame, seed: int) -> str:
+    """The last evaluation in one sentence, such as `13.0 ± 2.3 over 20 episodes, …`.
+
+    Columns used of a run's metrics: `gradient_step`, `env_step`, `eval_return`, `eval_returns`,
+    `eval_lengths` and `eval_distances`. ± is the standard deviation of the episodes' returns.
+    """
+    evaluated = metrics[metrics.eval_return.notna()]
+    if evaluated.empty:
+        return "no score: the run was stopped before its first evaluation"
+    last = evaluated.iloc[-1]
+    returns = np.asarray(last.eval_returns, float)
+    spread = f" ± {returns.std(ddof=1):.1f}" if returns.size > 1 else ""
+    words = [f"{returns.mean():.1f}{spread} over {returns.size} episodes"]
+    words += [f"worst {returns.min():.1f}, best {returns.max():.1f}"]
+    distances = np.asarray(last.eval_distances, float)
+    if distances.size and np.isfinite(distances).all():
+        words.append(f"{distances.mean():.1f} m forward in {np.mean(last.eval_lengths):.0f} steps")
+    steps = f"{grouped(int(last.gradient_step))} gradient steps"
+    words.append(f"after {steps} ({grouped(int(last.env_step))} env steps), seed {seed}")
+    return ", ".join(words)
+
+
+def worst_and_best(returns: Sequence[float]) -> dict[str, int]:
+    """The places of these two episodes; a single episode is the best."""
+    places = {"worst": int(np.argmin(returns)), "best": int(np.argmax(returns))}
+    return places if len(returns) > 1 else {"best": 0}
+
+
+def estimates(
+    agent: "SeededSacAgent",
+    env: "PyEnvironment",
+    policy: "Policy",
+    config: "SACConfig",
+    episodes: int,
+    seed: int,
+) -> pd.DataFrame:
+    """The critics' estimates next to the returns that followed (Monte Carlo).
+
+    The return is the discounted sum of scaled rewards until the end of the episode. Steps from
+    which more than 5 % of a reward would still count beyond a time limit are left out, or, where an
+    episode is shorter than that, its second half.
+
+    Returns:
+        One row per env step, with the columns episode, step, estimated (the lower of both critics)
+        and returned, the last two in units of the scaled return.
+    """
+    env.seed(seed)
+    parts = []
+    for episode in range(episodes):
+        played = [transition for transition, _ in play(env, policy, env.reset())]
+        observations = tf.constant(np.stack([t.observation for t in played]))
+        actions = tf.constant(np.stack([t.action for t in played]))
+        critics = (agent._critic_network_1, agent._critic_network_2)
+        guesses = [q((observations, actions), step_type=())[0].numpy() for q in critics]
+        following, returned = 0.0, np.zeros(len(played))
+        for step in reversed(range(len(played))):
+            reward = config.reward_scale_factor * float(played[step].reward)
+            following = reward + config.gamma * float(played[step].discount) * following
+            returned[step] = following
+        table = pd.DataFrame({"episode": episode, "step": np.arange(len(played))})
+        table["estimated"], table["returned"] = np.minimum(*guesses), returned
+        parts.append(table.head(_complete_steps(len(played), float(played[-1].discount), config)))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _complete_steps(length: int, last_discount: float, config: "SACConfig") -> int:
+    """How many steps of an episode have a return that its end hardly cuts."""
+    if last_discount == 0:  # a termination: nothing follows
+        return length
+    if not 0 < config.gamma < 1:
+        return max(1, length // 2)
+    return max(length - int(np.log(UNSEEN) / np.log(config.gamma)), max(1, length // 2))
