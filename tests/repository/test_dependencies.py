@@ -15,7 +15,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-PEERS = {"peer", "peer_study", "run_peer", "lunarlander_sb3"}  # they run in .venv-peers: requirements-peers.txt
+# They run in .venv-peers: requirements-peers.txt.
+PEERS = {"peer", "peer_study", "run_peer", "lunarlander_sb3"}
 FILES = ("pyproject.toml", "requirements.lock", "environment.yml")
 
 
