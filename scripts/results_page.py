@@ -78,6 +78,8 @@ One command computes every number and figure below from the runs in [study/](stu
 For five seeds or more the page gives the interquartile mean (IQM) over seeds and a percentile bootstrap interval (Agarwal et al., 2021); for
 fewer it gives the return of each seed. The interval's 95 % are nominal: from few seeds it is too narrow. The coverage next to it is that of simulated
 studies with normal scores (`labkit.analysis.statistics.interval_coverage`).
+
+[Trials](trials/README.md) of other settings, which did not become defaults, and [other libraries](peers/README.md) on the same robot have pages of their own.
 """
 
 
