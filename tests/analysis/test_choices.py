@@ -11,7 +11,7 @@ def write_run(path, seed, curve, **changes):
     return test_compare.write_run(path, seed, curve, num_eval_episodes=2, **changes)
 
 
-OLD = {"n_step": 5, "actor_update_period": 1}  # the defaults of labkit 0.1
+OLD = {"target_update_tau": 0.01}  # not the present defaults
 
 
 @pytest.fixture
