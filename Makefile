@@ -39,7 +39,7 @@ endif
 doctor: setup ## check that everything labkit needs works on this machine
 	@$(PY) -m labkit.cli.main doctor
 
-test: setup ## run the quick tests, notebooks 01, 02, 03 and 05 included (ten minutes)
+test: setup ## run the quick tests, notebooks 01, 02, 03 and 05 included (a quarter of an hour)
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 browser: setup ## run every notebook in JupyterLab, driven in Chromium; screenshots in build/browser/

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,12 +148,17 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def steps_to_walk(one: dict[str, Any]) -> str:
-    """Env steps at the first of two consecutive interim evaluations of at least `WALKING`."""
+    """`first_sustained` of a result's interim evaluations."""
     interim = one["evaluations"][:-1]
-    reached = [float(np.mean(row["returns"])) >= WALKING for row in interim]
-    for row, now, after in zip(interim, reached, reached[1:], strict=False):
-        if now and after:
-            return spaced(row["env_step"])
+    means = [float(np.mean(row["returns"])) for row in interim]
+    return first_sustained([row["env_step"] for row in interim], means)
+
+
+def first_sustained(env_steps: Sequence[int], means: Sequence[float]) -> str:
+    """Env steps at the first of two consecutive evaluations of at least `WALKING`; – for none."""
+    for step, now, after in zip(env_steps, means, means[1:], strict=False):
+        if min(now, after) >= WALKING:
+            return spaced(step)
     return "–"
 
 

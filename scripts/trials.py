@@ -9,6 +9,7 @@ labkit no longer has, so they are read as plain files.
 # ruff: noqa: E501 (the lines of the page)
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,14 @@ import click
 import numpy as np
 import pandas as pd
 
-TRIALS = Path(__file__).resolve().parent.parent / "results" / "minitaur" / "trials"
-WALKING = 10.0  # a mean return of a robot that walks
-# Parameters that do not change what is learned, or are the same in all trials.
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
+from peers import first_sustained  # noqa: E402
+
+from benchmarks.page_text import markdown, spaced  # noqa: E402
+
+TRIALS = ROOT / "results" / "minitaur" / "trials"
+# The parameters in which the trials differ.
 SHOWN = ("n_step", "actor_update_period", "warm_up_correlation", "greedy_share")
 
 
@@ -36,18 +42,14 @@ def row(folder: Path) -> dict[str, str]:
     content, rows = read(folder)
     means = np.array([np.mean(values) for values in rows.returns])
     last = rows.iloc[-1]
-    walks = (means[:-1] >= WALKING) & (means[1:] >= WALKING)
-    soon = (
-        f"{rows.env_step.iloc[int(np.argmax(walks))]:,}".replace(",", " ") if walks.any() else "–"
-    )
     values = content["config"]
     return {
         **{name: str(values.get(name, "")) for name in SHOWN},
         "seed": str(values["seed"]),
-        "env steps": f"{last.env_step:,}".replace(",", " "),
+        "env steps": spaced(int(last.env_step)),
         "return": f"{means[-1]:+.2f} ({len(last.returns)} episodes)",
         "best evaluation": f"{means.max():+.2f}",
-        "steps to +10": soon,
+        "steps to +10": first_sustained(rows.env_step.tolist(), means.tolist()),
         "commit": str(content.get("commit") or "not recorded")[:7],
         "CPU": str(content.get("cpu") or "not recorded"),
     }
@@ -56,12 +58,6 @@ def row(folder: Path) -> dict[str, str]:
 def page() -> str:
     """The page: one row for each trial, in the order of their settings."""
     rows = [row(file.parent) for file in sorted(TRIALS.glob("*/*/config.json"))]
-    table = pd.DataFrame(rows)
-    lines = [
-        "| " + " | ".join(line) + " |" for line in (table.columns, ["---"] * len(table.columns))
-    ]
-    lines += ["| " + " | ".join(line) + " |" for line in table.to_numpy()]
-    text = "\n".join(lines)
     return f"""# Trials on the Minitaur
 
     .venv/bin/python scripts/trials.py              # writes this page from the runs beside it
@@ -72,7 +68,7 @@ evaluations (five episodes, every 2 500 steps) with at least that mean. `warm_up
 with the one before; the code of that commit has it, the present code does not. A run with fewer than 20 episodes in its last evaluation was stopped
 before its end. [The study](../README.md) has the runs of the defaults.
 
-{text}
+{markdown(pd.DataFrame(rows))}
 """
 
 
