@@ -160,7 +160,7 @@ def entropy(metrics: pd.DataFrame, target: float) -> Figure:
     nats = target + logged["alpha_loss"] / np.log(logged["alpha"])
     with style.subplots(9, 3.4, 1, 2) as (figure, (left, right)):
         left.axhline(target, color=GREY, linestyle="--", label="target")
-        left.plot(logged["gradient_step"], nats, color=GREEN, label="policy")
+        _draw_line(left, logged["gradient_step"], nats, GREEN, "policy")
         label_axes(left, "gradient steps", "entropy (nats)")
         left.legend()
         _draw_logged(right, metrics, "alpha")
@@ -301,9 +301,16 @@ def _draw_logged(axes: Axes, metrics: pd.DataFrame, name: str) -> pd.Series:
     return logged[name]
 
 
-def _draw_line(axes: Axes, steps: Sequence[float], values: Sequence[float], color: str) -> None:
+def _draw_line(
+    axes: Axes,
+    steps: Sequence[float],
+    values: Sequence[float],
+    color: str,
+    label: str | None = None,
+) -> None:
     """A line, with markers while it has so few points that it could be invisible."""
-    axes.plot(steps, values, color=color, marker="o" if len(values) < 5 else None, markersize=4)
+    marker = "o" if len(values) < 5 else None
+    axes.plot(steps, values, color=color, marker=marker, markersize=4, label=label)
 
 
 def _log_scale(axes: Axes) -> None:

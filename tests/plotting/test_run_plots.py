@@ -210,6 +210,7 @@ def test_the_entropy_is_what_the_temperature_loss_says():
     table = pd.DataFrame({"gradient_step": [100], "alpha": [math.exp(-2)], "alpha_loss": [-6.0]})
     left, right = run_plots.entropy(table, -4.0).axes
     assert line(left, "policy").get_ydata() == pytest.approx([-1.0])
+    assert line(left, "policy").get_marker() == "o", "one point without a marker is invisible"
     assert set(line(left, "target").get_ydata()) == {-4.0}
     assert right.lines[0].get_ydata() == pytest.approx([math.exp(-2)])
     with pytest.raises(run_plots.NothingToDraw):
