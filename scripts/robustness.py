@@ -23,7 +23,7 @@ from benchmarks.page_text import markdown  # noqa: E402
 from labkit.analysis import robustness, robustness_plots  # noqa: E402
 from labkit.analysis.robustness import FACTORS  # noqa: E402
 from labkit.plotting import style  # noqa: E402
-from labkit.training import saved_policy  # noqa: E402
+from labkit.training import saved_weights  # noqa: E402
 
 KEPT = ROOT / "results" / "minitaur" / "robustness"
 PLANNED = 20  # episodes of each condition
@@ -77,7 +77,7 @@ def page() -> None:
     played, parts = robustness.read(EPISODES_FILE), []
     mass = robustness.base_mass_kg()
     for folder in policies():
-        own = played[played.weights == saved_policy.fingerprint(folder)]
+        own = played[played.weights == saved_weights.fingerprint(folder)]
         if not own.empty:
             parts.append(section(folder, own, mass))
     (KEPT / "README.md").write_text(text(parts, outside(played), mass))
@@ -86,7 +86,7 @@ def page() -> None:
 
 def outside(played: pd.DataFrame) -> str:
     """The episodes that no table shows: of policies or values that are no longer part of this."""
-    now = [saved_policy.fingerprint(folder) for folder in policies()]
+    now = [saved_weights.fingerprint(folder) for folder in policies()]
     old = ~played.weights.isin(now)
     shown = pd.MultiIndex.from_frame(played[["factor", "value"]]).isin(robustness.conditions())
     return f"{old.sum()} of earlier policies, {(~old & ~shown).sum()} of values that are no longer in the grid"
@@ -97,11 +97,14 @@ def section(folder: Path, own: pd.DataFrame, mass: float) -> str:
     figure = robustness_plots.card(own, mass, f"the policy `{folder.name}` under disturbances")
     (KEPT / f"{folder.name}.png").write_bytes(style.png_of(figure))
     table = robustness.summary(own)
-    counts = f"{table.episodes.min()} to {table.episodes.max()}"
+    fewest, most = table.episodes.min(), table.episodes.max()
+    counts = f"{fewest} episodes of each condition"
+    if fewest < PLANNED:
+        counts = f"{fewest} to {most} episodes of each condition; {PLANNED} are planned, and `make robustness` resumes"
     sentences = "\n".join(f"- {robustness.verdict(factor, table)}" for factor in FACTORS)
     return f"""## The policy `{folder.name}`
 
-Weights {own.weights.iloc[0]}, {counts} episodes of each condition; {PLANNED} are planned, and `make robustness` resumes.
+Weights {own.weights.iloc[0]}, {counts}.
 
 ![{style.describe(figure)}]({folder.name}.png)
 

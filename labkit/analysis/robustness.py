@@ -19,7 +19,7 @@ from labkit.environments.seeding import raw_env
 from labkit.errors import ParameterError
 from labkit.runtime import quiet
 from labkit.sac.evaluation import play_episode
-from labkit.training import saved_policy
+from labkit.training import saved_weights
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -68,7 +68,7 @@ def missing(played: pd.DataFrame, weights: str, episodes: int) -> Iterator[tuple
 
     Args:
         played: a table with `COLUMNS`.
-        weights: fingerprint of the policy, see `saved_policy.fingerprint`.
+        weights: fingerprint of the policy, see `saved_weights.fingerprint`.
         episodes: of each condition.
     """
     own = played[played.weights == weights]
@@ -86,10 +86,10 @@ class Player:
         """`folder` is a run directory, or a tracked policy.
 
         Raises:
-            ParameterError: see `saved_policy.load`.
+            ParameterError: see `saved_weights.load_policy`.
         """
-        self.weights = saved_policy.fingerprint(folder)
-        self._name, self._actor = folder.name, saved_policy.load(folder)
+        self.weights = saved_weights.fingerprint(folder)
+        self._name, self._actor = folder.name, saved_weights.load_policy(folder)
         self._environments: dict[Disturbance, PyEnvironment] = {}
 
     def play(self, condition: Condition, seed: int) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def tracked(folder: Path = RESULTS) -> pd.DataFrame:
         ParameterError: there is no repository with results, or no episode of these weights.
     """
     played = read(folder / "robustness" / "episodes.csv")
-    own = played[played.weights == saved_policy.fingerprint(folder / "best")]
+    own = played[played.weights == saved_weights.fingerprint(folder / "best")]
     if own.empty:
         raise ParameterError("no tracked episodes of the tracked policy: run `make robustness`")
     return own

@@ -17,7 +17,7 @@ from labkit.errors import ParameterError
 from labkit.parameters import from_notebook, real
 from labkit.plotting import video
 from labkit.plotting.video import Recording
-from labkit.training import saved_policy
+from labkit.training import saved_weights
 
 SIZE, FPS = (320, 240), 15  # pixels and frames per second: drawing takes longer than the physics
 SIDES = ("a", "b")
@@ -86,11 +86,11 @@ class Playground:
         seed: of the robot that the environment draws, and of all noise.
 
     Raises:
-        ParameterError: see `saved_policy.load`.
+        ParameterError: see `saved_weights.load_policy`.
     """
 
     def __init__(self, folder: str | Path, seconds: float = 10.0, seed: int = 0):
-        self._actor = saved_policy.load(Path(folder))
+        self._actor = saved_weights.load_policy(Path(folder))
         self._seconds, self._seed = seconds, seed
         self._videos = tempfile.TemporaryDirectory(prefix="labkit-playground-")
         self._played: dict[Setting, Recording] = {}

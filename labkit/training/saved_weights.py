@@ -1,4 +1,4 @@
-"""The policy that a run saved, as NumPy: no SavedModel is executed."""
+"""The policy of a run in NumPy, from the weights that the run saved: no SavedModel is executed."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ VARIABLES = Path("policy/variables/variables")  # of the SavedModel, without the
 DATA = VARIABLES.with_suffix(".data-00000-of-00001")
 
 
-def load(folder: Path, temperature: float = 0.0, seed: int = 0) -> TemperedPolicy:
+def load_policy(folder: Path, temperature: float = 0.0, seed: int = 0) -> TemperedPolicy:
     """The policy of a run of the Minitaur, from `config.json` and the variables of `policy/`.
 
     Raises:
@@ -26,10 +26,10 @@ def load(folder: Path, temperature: float = 0.0, seed: int = 0) -> TemperedPolic
     config = read_config(folder)
     if config.env_name != MINITAUR:
         raise invalid("policy", str(folder), f"a run of {MINITAUR}, not of {config.env_name}")
-    return TemperedPolicy(weights(folder), config.observation_scale or (), temperature, seed)
+    return TemperedPolicy(read(folder), config.observation_scale or (), temperature, seed)
 
 
-def weights(folder: Path) -> list[np.ndarray]:
+def read(folder: Path) -> list[np.ndarray]:
     """Kernels and biases of the actor in turn, float32.
 
     Raises:

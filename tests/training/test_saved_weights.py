@@ -10,14 +10,14 @@ import pytest
 import labkit
 from labkit.environments.disturbance import NOISE_SCALE
 from labkit.errors import ParameterError
-from labkit.training import saved_policy
+from labkit.training import saved_weights
 
 BEST = Path(labkit.__file__).parents[1] / "results" / "minitaur" / "best"
 
 
 @pytest.fixture(scope="module")
 def actor():
-    return saved_policy.load(BEST)
+    return saved_weights.load_policy(BEST)
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +49,14 @@ def test_temperature_multiplies_the_noise(actor, observations):
 
 def test_what_is_missing_is_one_line(tmp_path):
     with pytest.raises(ParameterError, match=r"config\.json cannot be read"):
-        saved_policy.load(tmp_path)
+        saved_weights.load_policy(tmp_path)
     shutil.copy(BEST / "config.json", tmp_path)
     with pytest.raises(ParameterError, match="has no saved policy, or a damaged one"):
-        saved_policy.load(tmp_path)
+        saved_weights.load_policy(tmp_path)
     with pytest.raises(ParameterError, match="has no saved policy"):
-        saved_policy.fingerprint(tmp_path)
+        saved_weights.fingerprint(tmp_path)
     content = json.loads((BEST / "config.json").read_text())
     content["config"] |= {"env_name": "Pendulum-v1"}
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(ParameterError, match=r"must be a run of Minitaur.*, not of Pendulum-v1"):
-        saved_policy.load(tmp_path)
+        saved_weights.load_policy(tmp_path)
