@@ -16,17 +16,20 @@ from labkit.parameters import MANY, integer, numbers, real, switch, text, unknow
 # environment that `make_env` returns under its name. The Minitaur's reward is about 0.01 per step,
 # so that at log α = 0 the entropy bonus drowns it; its motor velocities reach 20 rad/s while
 # quaternions stay below 1. The rewards of five steps of 10 ms carry more signal than a
-# single one. results/minitaur/README.md has the evidence for each.
+# single one, and a discount of 0.99 hardly sees what comes a second after a fall.
+# results/minitaur/README.md has the evidence for each.
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
         "reward_scale_factor": 20.0,
         "initial_log_alpha": -4.0,
         "target_entropy": -4.0,
+        "gamma": 0.995,
         "initial_collect_steps": 5_000,
         "n_step": 5,
         "critic_learning_rate": 1e-3,
         "actor_learning_rate": 1e-3,
         "alpha_learning_rate": 1e-3,
+        "learning_rate_decay_steps": 20_000,
         "actor_update_period": 2,
         "critic_layer_norm": True,
         "observation_scale": (3.14,) * 8 + (20.0,) * 8 + (5.7,) * 8 + (1.0,) * 4,
@@ -36,11 +39,13 @@ UNTUNED: dict[str, Any] = {
     "reward_scale_factor": 1.0,
     "initial_log_alpha": 0.0,
     "target_entropy": None,  # −0.5 nats for each dimension of the action
+    "gamma": 0.99,
     "initial_collect_steps": 10_000,
     "n_step": 1,
     "critic_learning_rate": 3e-4,
     "actor_learning_rate": 3e-4,
     "alpha_learning_rate": 3e-4,
+    "learning_rate_decay_steps": 0,
     "actor_update_period": 1,
     # Off elsewhere: a layer that is normalised before its bias forgets how large its input is,
     # which 36 inputs survive and one or two do not.
@@ -48,7 +53,7 @@ UNTUNED: dict[str, Any] = {
     "observation_scale": (),  # empty: observations are used as they are
 }
 # Fields that the runs of earlier versions lack, with the values that those versions used.
-ADDED: dict[str, Any] = {"actor_update_period": 1}
+ADDED: dict[str, Any] = {"actor_update_period": 1, "learning_rate_decay_steps": 0}
 # These do not change what is learned: a run may be resumed with others.
 FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds", "environment_timeout")
 STRATEGIES = "'auto', 'cpu', 'gpu', 'tpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
@@ -106,12 +111,15 @@ class SACConfig:
     critic_learning_rate: float = real(None, 0, 1, "Adam step size", above=True, **_OPEN)
     actor_learning_rate: float = real(None, 0, 1, "Adam step size", above=True, **_OPEN)
     alpha_learning_rate: float = real(None, 0, 1, "Adam step size", above=True, **_OPEN)
+    learning_rate_decay_steps: int = integer(
+        None, 0, MANY, "steps of an optimizer that halve its learning rate, 0 for no decay", **_OPEN
+    )
     actor_update_period: int = integer(
         None, 1, 1_000, "gradient steps of the critics for each of the actor", **_OPEN
     )
     target_update_tau: float = real(0.005, 0, 1, "share of the new weights", above=True)
     target_update_period: int = integer(1, 1, 1_000_000, "gradient steps")
-    gamma: float = real(0.99, 0, 1, "discount per env step")
+    gamma: float = real(None, 0, 1, "discount per env step", **_OPEN)
     reward_scale_factor: float = real(None, 0, 1e6, "factor", above=True, **_OPEN)
     initial_log_alpha: float = real(None, -20, 20, "natural log of the temperature", **_OPEN)
     target_entropy: float | None = real(None, -1e6, 1e6, "nats; None: TF-Agents' default", **_OPEN)

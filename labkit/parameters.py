@@ -242,6 +242,18 @@ def from_notebook(
     return {name: namespace[name] for name in fields if name in namespace}
 
 
+def check_names(namespace: Mapping[str, Any]) -> None:
+    """Rejects a mistyped parameter of a notebook without a configuration: `check_names(globals())`.
+
+    The notebook's own parameters cell annotates each parameter, as in `seed: int = 0`. A cell that
+    papermill injects may assign these names only.
+
+    Raises:
+        ParameterError: it assigns another name.
+    """
+    from_notebook(namespace, (), namespace.get("__annotations__", {}))
+
+
 def assigned_parameters(source: str, known: Collection[str]) -> list[str]:
     """The names that a cell assigns, if it is a parameters cell; else nothing.
 

@@ -156,13 +156,14 @@ def loss_with_hand_overs(strategy) -> np.ndarray:
 
 
 def mirrored(out: Path) -> None:
-    """One strategy, which OUT names, on the same batches as the others."""
-    strategy = make_strategy(out.name, BATCH)
-    found = learn_on(strategy)
-    found["loss with hand-overs"] = loss_with_hand_overs(strategy)
-    np.savez(out, **found)
-    if out.name == "mirrored:2":
-        np.savez(out.with_name("whole batches"), **whole_batches(strategy))
+    """The strategies that OUT names, the largest first, on the same batches as the others."""
+    for name in out.name.split(","):
+        strategy = make_strategy(name, BATCH)
+        found = learn_on(strategy)
+        found["loss with hand-overs"] = loss_with_hand_overs(strategy)
+        np.savez(out.with_name(name), **found)
+        if name == "mirrored:2":
+            np.savez(out.with_name("whole batches"), **whole_batches(strategy))
 
 
 def train(out: Path) -> None:

@@ -83,13 +83,13 @@ def test_unknown_name_says_what_was_meant():
 def test_none_becomes_what_suits_the_environment():
     minitaur = SACConfig()
     assert (minitaur.reward_scale_factor, minitaur.initial_log_alpha) == (20.0, -4.0)
-    assert (minitaur.n_step, minitaur.actor_update_period) == (5, 2)
+    assert (minitaur.n_step, minitaur.actor_update_period, minitaur.gamma) == (5, 2, 0.995)
     assert minitaur.target_entropy == -4.0
     assert minitaur.critic_layer_norm
     assert len(minitaur.observation_scale) == 28
     other = SACConfig(env_name="HalfCheetahBulletEnv-v0")
     assert (other.reward_scale_factor, other.observation_scale, other.n_step) == (1.0, (), 1)
-    assert other.actor_update_period == 1
+    assert (other.actor_update_period, other.learning_rate_decay_steps, other.gamma) == (1, 0, 0.99)
     assert not other.critic_layer_norm
     assert SACConfig(reward_scale_factor=3).reward_scale_factor == 3.0
 

@@ -1,5 +1,9 @@
 """A notebook's parameters: a mistyped name is rejected wherever a reader may type it."""
 
+import contextlib
+from pathlib import Path
+
+import nbformat
 import pytest
 
 from labkit import SACConfig
@@ -53,6 +57,31 @@ def test_a_mistyped_name_is_rejected_with_the_closest_one(cell, tmp_path, monkey
 )
 def test_other_cells_are_not_parameters_cells(cell):
     assert assigned_parameters(cell, FIELDS) == []
+
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+
+
+@pytest.mark.parametrize("number", ["01", "04"])
+def test_a_notebook_without_a_configuration_rejects_a_mistyped_parameter(number):
+    """Its first cells, executed as Jupyter does, before and behind papermill's cell."""
+    (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    place = [
+        index for index, one in enumerate(cells) if "parameters" in one.metadata.get("tags", ())
+    ]
+    own, check = (cells[place[0] + offset].source for offset in (0, 1))
+    imports = "from typing import Optional\n"
+    for injected, wrong in (
+        ("# Parameters\nseed = 3\n", False),
+        ("# Parameters\nsede = 3\n", True),
+    ):
+        namespace = {"In": ["", own, injected]}
+        expected = pytest.raises(
+            ParameterError, match=r"^`sede` is not a parameter; did you mean 'seed'"
+        )
+        with expected if wrong else contextlib.nullcontext():
+            exec(imports + own + "\n" + injected + "\n" + check, namespace)
 
 
 def test_a_long_wrong_value_is_cut():

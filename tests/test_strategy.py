@@ -50,9 +50,10 @@ def finish(*processes):
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """What 1, 2 and 4 replicas made of the same batches, by strategy; a process each."""
+    """What 1, 2 and 4 replicas made of the same batches, by strategy; in two processes."""
     folder = tmp_path_factory.mktemp("replicas")
-    finish(*[start("mirrored", folder / name) for name in ("cpu", *MIRRORED)])
+    together = ("mirrored:2,cpu", "mirrored:4,mirrored:1")
+    finish(*[start("mirrored", folder / names) for names in together])
     return {path.stem: dict(np.load(path)) for path in folder.glob("*.npz")}
 
 

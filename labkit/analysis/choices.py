@@ -10,7 +10,6 @@ import pandas as pd
 
 from labkit.analysis.compare import (
     NOT_A_SETTING,
-    RATES,
     TUTORIAL,
     TUTORIAL_ENVIRONMENT,
     Folder,
@@ -21,6 +20,7 @@ from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.parameters import REMOVED
 
+RATES = ("critic_learning_rate", "actor_learning_rate", "alpha_learning_rate")
 ENOUGH_SEEDS = 3  # of each setting: then a pair at the present defaults is preferred
 COLUMNS = ["without", "with", "return without", "return with", "difference", "seeds", "steps"]
 Fields = dict[str, Any]
@@ -30,11 +30,11 @@ Scores = Mapping[int, Mapping[int, list[float]]]  # by gradient step and seed: r
 def show_study(folder: Folder, without: Mapping[str, Any] = TUTORIAL) -> pd.DataFrame:
     """The score with and without each choice, from the runs of the Minitaur below a folder.
 
-    For each field it looks for two settings that differ in this field alone, one of which has the
-    value in `without` (by default, that of the TF-Agents tutorial). Of several such pairs it takes
-    the one with the most seeds; from three seeds of each on, one at the present defaults comes
-    first. A field without a pair has no row, and a folder without readable runs gives no rows.
-    The three learning rates count as one field, `learning_rates`, where they are equal.
+    For each field it looks for two settings that differ in this field alone: one has the value in
+    `without` (by default, that of the TF-Agents tutorial), the other labkit's default. Of several
+    such pairs it takes the one with the most seeds; from three seeds of each on, one at the present
+    defaults comes first. A field without a pair has no row, and a folder without readable runs
+    gives no rows. The three learning rates count as one field, `learning_rates`.
 
     Returns:
         One row per field, the largest difference first, with the columns without and with (the
@@ -47,14 +47,15 @@ def show_study(folder: Folder, without: Mapping[str, Any] = TUTORIAL) -> pd.Data
     except ParameterError:
         runs = []
     settings = _settings([run for run in runs if run.config.env_name == TUTORIAL_ENVIRONMENT])
+    defaults = setting_fields(SACConfig(), {})
     rows = {}
-    for name, value in _with_one_rate(without).items():
+    for name, value in with_one_rate(without).items():
         pairs = [
             pair
             for plain, plain_scores in settings
             if plain.get(name) == value
             for changed, changed_scores in settings
-            if _differing(plain, changed) == [name]
+            if changed.get(name) == defaults.get(name) and _differing(plain, changed) == [name]
             if (pair := _pair(name, plain, changed, plain_scores, changed_scores))
         ]
         if pairs:
@@ -91,11 +92,11 @@ def setting_fields(config: SACConfig, removed: Mapping[str, Any]) -> Fields:
         for name, value in attrs.asdict(config, recurse=False).items()
         if name not in NOT_A_SETTING
     }
-    fields = _with_one_rate(fields)
+    fields = with_one_rate(fields)
     return fields | {name: removed.get(name, same) for name, (same, _) in REMOVED.items()}
 
 
-def _with_one_rate(fields: Mapping[str, Any]) -> Fields:
+def with_one_rate(fields: Mapping[str, Any]) -> Fields:
     """The fields with one value in place of the three learning rates, if these are equal."""
     rates = {fields.get(name) for name in RATES}
     if len(rates) != 1 or rates == {None}:
@@ -127,7 +128,7 @@ def _pair(
     counts = f"{len(changed_scores[step])} / {len(plain_scores[step])}"
     is_default = all(
         changed[field] == value
-        for field, value in _with_one_rate(attrs.asdict(SACConfig(), recurse=False)).items()
+        for field, value in with_one_rate(attrs.asdict(SACConfig(), recurse=False)).items()
         if field in changed
     )
     evidence = (min(seeds(step), ENOUGH_SEEDS), is_default, seeds(step), step)

@@ -36,15 +36,16 @@ TUTORIAL: dict[str, Any] = {
     "initial_log_alpha": 0,
     "observation_scale": (),
     "replay_buffer_capacity": 10_000,
+    "gamma": 0.99,
     "initial_collect_steps": 10_000,
     "critic_learning_rate": 3e-4,
     "actor_learning_rate": 3e-4,
     "alpha_learning_rate": 3e-4,
+    "learning_rate_decay_steps": 0,
     "n_step": 1,
     "actor_update_period": 1,
     "critic_layer_norm": False,
 }
-RATES = ("critic_learning_rate", "actor_learning_rate", "alpha_learning_rate")
 MAX_VALUE_LENGTH = 20  # characters; a longer default value is named `default`
 Folder = str | os.PathLike[str]
 

@@ -201,11 +201,10 @@ def create_agent(
 
 def hyperparameters(config: SACConfig) -> dict[str, Any]:
     """The keyword arguments of `SeededSacAgent` that come from the configuration."""
-    adam = tf.keras.optimizers.Adam
     return {
-        "actor_optimizer": adam(learning_rate=config.actor_learning_rate),
-        "critic_optimizer": adam(learning_rate=config.critic_learning_rate),
-        "alpha_optimizer": adam(learning_rate=config.alpha_learning_rate),
+        "actor_optimizer": _adam(config.actor_learning_rate, config),
+        "critic_optimizer": _adam(config.critic_learning_rate, config),
+        "alpha_optimizer": _adam(config.alpha_learning_rate, config),
         "actor_update_period": config.actor_update_period,
         "target_update_tau": config.target_update_tau,
         "target_update_period": config.target_update_period,
@@ -215,6 +214,17 @@ def hyperparameters(config: SACConfig) -> dict[str, Any]:
         "initial_log_alpha": config.initial_log_alpha,
         "target_entropy": config.target_entropy,
     }
+
+
+def _adam(rate: float, config: SACConfig) -> tf.keras.optimizers.Optimizer:
+    """Adam with the learning rate `rate / (1 + t / learning_rate_decay_steps)` in its step t.
+
+    Unlike a linear decay it needs no last step, so a run may be continued.
+    """
+    if steps := config.learning_rate_decay_steps:
+        decay = tf.keras.optimizers.schedules.InverseTimeDecay
+        return tf.keras.optimizers.Adam(decay(rate, steps, decay_rate=1.0))
+    return tf.keras.optimizers.Adam(rate)
 
 
 def learned_variables(agent: SeededSacAgent) -> list[tf.Variable]:

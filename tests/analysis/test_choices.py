@@ -5,7 +5,6 @@ import json
 import pytest
 import test_compare
 
-from labkit.analysis import compare
 from labkit.analysis.choices import show_study
 
 
@@ -46,6 +45,13 @@ def test_a_removed_parameter_counts_as_a_difference(folder):
     assert show_study(folder).empty
 
 
+def test_only_labkits_own_value_counts_as_with(folder):
+    for seed in (1, 2, 3):
+        write_run(folder / "tutorial's" / str(seed), seed, [0.0, 1.0], **OLD, gamma=0.99)
+        write_run(folder / "another" / str(seed), seed, [0.0, 2.0], **OLD, gamma=0.95)
+    assert show_study(folder).loc["gamma", ["without", "with"]].tolist() == ["0.99", "0.995"]
+
+
 def test_a_repeated_seed_counts_once(folder):
     write_run(folder / "again", 2, [0.0, 8.0], **{**OLD, "n_step": 1})
     found = show_study(folder).loc["n_step"]
@@ -60,15 +66,6 @@ def test_the_present_defaults_come_first_once_they_have_three_seeds(folder):
         write_run(folder / "new one step" / str(seed), seed, [0.0, 6.0], n_step=1)
     assert show_study(folder).loc["n_step", "difference"] == 3.0
     assert show_study(folder / "old").empty
-
-
-def test_the_learning_rates_are_one_choice(folder):
-    for seed in (1, 2):
-        rates = dict.fromkeys(compare.RATES, 3e-4)
-        write_run(folder / "slow" / str(seed), seed, [0.0, 6.0], **OLD, **rates)
-    found = show_study(folder).loc["learning_rates"]
-    assert found[["without", "with"]].tolist() == ["0.0003", "0.001"]
-    assert found["difference"] == 14.0
 
 
 def test_without_runs_there_are_no_rows(tmp_path):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from test_compare import write_run
 
-from labkit.analysis import compare, comparison_plots, conclusions, statistics
+from labkit.analysis import choices, compare, comparison_plots, conclusions, statistics
 from labkit.errors import ParameterError
 
 
@@ -28,7 +28,7 @@ def study(tmp_path):
     write_run(tmp_path / "defaults" / "seed-0", 0, [1.0], **old)
     write_run(tmp_path / "again" / "seed-0", 0, [2.0], **old)
     write_run(tmp_path / "other", 0, [3.0], **{**old, "critic_layer_norm": False})
-    write_run(tmp_path / "rates", 0, [4.0], **{**old, **dict.fromkeys(compare.RATES, 0.01)})
+    write_run(tmp_path / "rates", 0, [4.0], **{**old, **dict.fromkeys(choices.RATES, 0.01)})
     write_run(tmp_path / "source", 0, [5.0], **{**compare.TUTORIAL, "observation_scale": None})
     for path in tmp_path.rglob("config.json"):
         content = json.loads(path.read_text())
@@ -54,7 +54,7 @@ def test_a_settings_name_comes_before_a_folders(tmp_path):
     runs = conclusions.relative_to(compare.find_runs(tmp_path)[0], tmp_path, "defaults")
     assert [run.setting for run in runs] == ["baseline", "gamma 0.5"]
     runs = conclusions.relative_to(runs, tmp_path, "gamma 0.5")
-    assert [run.setting for run in runs] == ["gamma 0.99", "baseline"]
+    assert [run.setting for run in runs] == ["gamma 0.995", "baseline"]
 
 
 @pytest.mark.parametrize("baseline", ["no such", "both", "", None, 3])
@@ -121,7 +121,7 @@ def test_figures_mark_the_baseline_and_the_repeated_seeds(tmp_path):
     axes = comparison_plots.curves(runs, 20, baseline="baseline").axes[0]
     colors = {str(line.get_label()).split(":")[0]: line.get_color() for line in axes.lines}
     assert colors["baseline"] == comparison_plots.BASELINE
-    assert colors["gamma 0.99"] == comparison_plots.COLORS[0]
+    assert colors["gamma 0.995"] == comparison_plots.COLORS[0]
     scores = compare.scores(runs, 20)
     again = scores.head(1).assign(**{"return": 77.0})
     axes = comparison_plots.ranking(scores, baseline="baseline", repeated=again).axes[0]

@@ -183,16 +183,28 @@ def test_the_action_s_own_range_is_used(shifted):
 
 
 def test_the_exported_policy_walks_as_the_saved_model_does(best):
-    """Their actions differ in the last bits, which contacts amplify from step 25 or so on."""
+    """Their actions differ in the last bits, which contacts amplify from step 25 or so on.
+
+    One episode of either may stumble, so both have three.
+    """
     env, saved = watch.load(best)
-    returns = [returns_so_far(env, act, steps=150) for act in (loaded(best), saved)]
-    np.testing.assert_allclose(returns[0][:20], returns[1][:20], rtol=0, atol=1e-5)
-    assert min(one[-1] for one in returns) > 1.5  # both walk: about a metre a second
+    exported, seeds = loaded(best), (5, 6, 7)
+
+    def checked(observation):
+        action = exported(observation)
+        np.testing.assert_allclose(action, saved(observation), rtol=0, atol=1e-5)
+        return action
+
+    for act in (checked, saved):
+        returns = [returns_so_far(env, act, seed, steps=150)[-1] for seed in seeds]
+        assert np.median(returns) > 1.5, returns  # about a metre a second
+    early = [returns_so_far(env, act, 5, steps=20) for act in (exported, saved)]
+    np.testing.assert_allclose(*early, rtol=0, atol=1e-5)
 
 
-def returns_so_far(env, act, steps: int) -> np.ndarray:
+def returns_so_far(env, act, seed: int, steps: int) -> np.ndarray:
     """The return `[steps]` after each env step of one episode."""
-    env.seed(5)
+    env.seed(seed)
     step, rewards = env.reset(), []
     for _ in range(steps):
         step = env.step(act(step.observation))

@@ -105,7 +105,7 @@ def test_a_finished_run_can_be_opened_again_and_nothing_is_left_to_train(minitau
     assert len(run.metrics()) == len(minitaur_run.metrics())
     assert (path / "policy" / "saved_model.pb").exists()
     other = labkit.SACConfig(**{**attrs.asdict(minitaur_run.config), "gamma": 0.9})
-    with pytest.raises(labkit.ParameterError, match=r"gamma is 0\.99 there"):
+    with pytest.raises(labkit.ParameterError, match=r"gamma is 0\.995 there"):
         run_directory.open_run(path, other)
     assert run_directory.open_run(path, other, resume="never").path == tmp_path / "run-2"
 

@@ -179,7 +179,7 @@ def test_a_full_disk_at_the_start_is_one_line(tmp_path):
 def test_a_run_of_another_configuration_is_never_overwritten(tmp_path):
     run_directory.open_run(tmp_path, SACConfig(seed=4))
     before = (tmp_path / "config.json").read_bytes()
-    with pytest.raises(ParameterError, match=r"seed is 4 there and 5 here; gamma is 0\.99 there"):
+    with pytest.raises(ParameterError, match=r"seed is 4 there and 5 here; gamma is 0\.995 there"):
         run_directory.choose_directory(tmp_path, SACConfig(seed=5, gamma=0.9))
     assert (tmp_path / "config.json").read_bytes() == before
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import abridged
 import attrs
 import numpy as np
 import pandas as pd
@@ -38,6 +39,7 @@ OFF_DEFAULT = {
     "critic_learning_rate": 1e-3,
     "actor_learning_rate": 2e-3,
     "alpha_learning_rate": 4e-3,
+    "learning_rate_decay_steps": 50,
     "actor_update_period": 2,
     "target_update_tau": 0.02,
     "target_update_period": 3,
@@ -146,8 +148,7 @@ def ray(tmp_path_factory):
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebook")
-    source = ROOT / "notebooks" / "03_sac_minitaur.ipynb"
-    command = [sys.executable, "-m", "papermill", str(source), "out.ipynb"]
+    command = [sys.executable, "-m", "papermill", str(abridged.write(folder)), "out.ipynb"]
     return execute("notebook", folder, [*command, *as_text({**OFF_DEFAULT, "run_dir": "run"})])
 
 
@@ -247,6 +248,11 @@ def check_actor_learning_rate(seen):
 
 def check_alpha_learning_rate(seen):
     assert_rates(seen, 2, 4e-3)
+
+
+def check_learning_rate_decay_steps(seen):
+    for steps in seen.agents("decay_steps"):
+        assert steps == [50, 50, 50], "critics, actor, temperature"
 
 
 def check_actor_update_period(seen):

@@ -51,7 +51,8 @@ def _agent(_, agent, *args, **kwargs):
         reward_scale=agent._reward_scale_factor,
         log_alpha=agent._log_alpha.numpy(),
         target_entropy=agent._target_entropy,
-        learning_rates=[one.learning_rate.numpy() for one in optimizers],
+        learning_rates=[one.learning_rate.initial_learning_rate for one in optimizers],
+        decay_steps=[one.learning_rate.decay_steps for one in optimizers],
         scales={name: net._scale.tolist() for name, net in nets.items()},
         kernels={
             name: [list(v.shape) for v in net.variables if len(v.shape) == 2]
