@@ -100,6 +100,21 @@ def relink(text: str, source: Path) -> tuple[str, list[Path]]:
     return LINK.sub(replaced, text), found
 
 
+def without_dead_links(text: str, source: Path) -> str:
+    """Removes the addresses of files that the repository does not have; the words remain.
+
+    The outputs of notebooks link to files of their run, and runs are not tracked.
+    """
+
+    def replaced(match: re.Match) -> str:
+        target = html.unescape(match["target"])
+        file = ROOT / source.parent / unquote(target.partition("#")[0])
+        kept = FAR.match(target) or ("runs" not in file.parts and file.exists())
+        return match[0] if kept else ""
+
+    return LINK.sub(replaced, text)
+
+
 def github_anchors(text: str) -> str:
     """Gives headings the anchors that GitHub gives them, which README's links use."""
 
@@ -149,6 +164,9 @@ def notebook_page(source: Path) -> tuple[str, list[Path]]:
     """Converts an executed notebook, with its images and videos, to a page; see `markdown_page`."""
     notebook = nbformat.read(ROOT / source, as_version=4)
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") != "colab"]
+    for output in (out for cell in notebook.cells for out in cell.get("outputs", [])):
+        if "text/html" in output.get("data", {}):
+            output.data["text/html"] = without_dead_links(output.data["text/html"], source)
     exporter = nbconvert.HTMLExporter(require_js_url="", jquery_url="")
     text, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": source.stem}})
     alts = iter(alt_texts(notebook))

@@ -1,11 +1,12 @@
 """Films policies side by side: random actions, a walk, a fall, and any other run.
 
 python scripts/wall.py                                        # results/minitaur/wall/
-python scripts/wall.py results/minitaur/best runs/0001 runs/0002 --out build/wall
+python scripts/wall.py results/minitaur/best runs/results/defaults/seed-1 --out build/wall
 
-Each folder has config.json and policy/: a run directory, or a tracked policy. Of the first one the
-wall shows the first full episode and the first fall among the seeds 0 to 9, if there are any; of
-each other one, the episode with seed 0.
+The second command needs a run of the study, see scripts/results.py. Each folder has config.json
+and policy/: a run directory, or a tracked policy. Of the first one the wall shows the first full
+episode and the first fall among the seeds 0 to 9, if there are any; of each other one, the episode
+with seed 0. Its title names what differs from the defaults.
 """
 
 import tempfile
@@ -15,11 +16,13 @@ from typing import Any
 import click
 
 import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
+from labkit.analysis.compare import setting_name
 from labkit.cli import watch
 from labkit.environments.physics import step_seconds
 from labkit.plotting import video, wall
 from labkit.sac.collector import play
 from labkit.sac.policies import Policy, random_policy
+from labkit.training.run_directory import read_config
 
 ROOT = Path(__file__).resolve().parent.parent
 BEST = ROOT / "results" / "minitaur" / "best"
@@ -48,12 +51,15 @@ def main(folders: tuple[Path, ...], out: Path | None) -> None:
     """Writes wall.mp4, strips.png and README.md of the policies in FOLDERS."""
     first, *others = folders or (BEST,)
     out = out or ROOT / "results" / "minitaur" / "wall"
+    titles = [title_of(folder) for folder in others]
+    if len(set(titles)) < len(titles):
+        raise click.UsageError(f"two of the folders have the same title: {', '.join(titles)}")
     env, act = watch.load(first)
     shown = {"random actions": (env, random_policy(env.action_spec(), seed=0), 0)}
     for title, seed in episodes(env, act).items():
         shown[f"{first.resolve().name}: {title}"] = (env, act, seed)
-    for folder in others:
-        shown[folder.resolve().name] = (*watch.load(folder), 0)
+    for title, folder in zip(titles, others, strict=True):
+        shown[title] = (*watch.load(folder), 0)
     with tempfile.TemporaryDirectory() as drafts:
         clips = {
             title: film(Path(drafts) / f"{number}.mp4", *chosen)
@@ -78,6 +84,12 @@ def episodes(env: Any, act: Policy) -> dict[str, int]:
         if len(found) == 2:
             break
     return dict(sorted(found.items(), reverse=True))
+
+
+def title_of(folder: Path) -> str:
+    """What differs from the defaults, and the seed of the training: `n_step 1, seed 3`."""
+    config = read_config(folder)
+    return f"{setting_name(config)}, seed {config.seed}"
 
 
 def film(path: Path, env: Any, act: Policy, seed: int) -> video.Recording:

@@ -2,6 +2,7 @@
 
     replay = replay_3d.record(env, policy, seed=0)
     replay_3d.write_html(replay, "replay.html")
+    replay_3d.show(replay, "replay.html")          # in a notebook: writes the file, too
 
 The file fetches nothing. It contains the poses of all links, and three.js (see viewer/README.md).
 """
@@ -30,6 +31,7 @@ from labkit.plotting.robot_shapes import (
     Shape,
     check_pybullet,
     client_of,
+    is_pybullet,
     link_frame,
     shapes_of,
 )
@@ -96,6 +98,11 @@ class Replay:
 
 
 # --- recording
+
+
+def can_record(env: "PyEnvironment") -> bool:
+    """Whether `record` accepts the environment: PyBullet simulates it."""
+    return is_pybullet(env)
 
 
 def record(
@@ -280,25 +287,41 @@ def show(
 
     Args:
         replay: see `record`.
-        path: the HTML file, relative to the notebook.
+        path: the HTML file, relative to the working directory.
         title: by default the name of the environment.
         height: of the viewer, in pixels.
-        embed: False keeps the viewer out of the notebook, which then shows the file at `path`.
+        embed: True puts the viewer into the notebook, which then works in any place. False keeps
+            the notebook small: it shows the file at `path`, if it can find it. It finds the file
+            in JupyterLab, from the notebook's folder, and does not find it in Colab.
     """
     from IPython import display  # only notebooks need it
 
     file = write_html(replay, path, title)
     address = html.escape(Path(path).as_posix())
-    source = f'srcdoc="{html.escape(file.read_text())}"' if embed else f'src="{address}"'
-    viewer = (
-        f'<iframe {source} title="3D replay" style="width:100%;height:{height}px;border:0">'
-        f'</iframe><p><a href="{address}">Open the replay in its own tab</a></p>'
-    )
-    display.display(display.HTML(viewer))
+    viewer = viewer_html(file, height) if embed else _viewer(f'src="{address}"', height)
+    link = f'<p>3D replay: <a href="{address}" target="_blank">{address}</a></p>'
+    display.display(display.HTML(viewer + link))
     if replay.frames:
         text = f"{title or replay.name}: {replay}"
         strip = film_strip(replay.frames, captions=replay.captions, title=text)
         display.display(display.Image(strip, format="png", alt=f"Film strip of {text}"))
+
+
+def viewer_html(file: Path, height: int = 640) -> str:
+    """HTML that embeds a file of `write_html` in a notebook; the notebook works without the file.
+
+    Args:
+        file: the HTML file.
+        height: of the viewer, in pixels.
+    """
+    page = html.escape(file.read_text(encoding="utf-8")).replace("\n", "&#10;")  # one line in git
+    return _viewer(f'srcdoc="{page}"', height)
+
+
+def _viewer(source: str, height: int) -> str:
+    style = f"width:100%;height:{height}px;border:0"
+    # IPython warns of HTML that is an iframe and nothing else.
+    return f'<div><iframe {source} title="3D replay" style="{style}"></iframe></div>'
 
 
 def _file(name: str) -> str:

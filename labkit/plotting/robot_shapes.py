@@ -51,13 +51,18 @@ class Shape:
     mesh: Mesh | None = None
 
 
+def is_pybullet(env: "PyEnvironment") -> bool:
+    """Whether PyBullet simulates the environment."""
+    return bool({"_pybullet_client", "_p", "physicsClientId"} & set(dir(raw_env(env))))
+
+
 def check_pybullet(env: "PyEnvironment") -> None:
     """Rejects an environment without PyBullet.
 
     Raises:
         ParameterError: names the environment.
     """
-    if not {"_pybullet_client", "_p", "physicsClientId"} & set(dir(raw_env(env))):
+    if not is_pybullet(env):
         raise invalid("env", environment_name(env), "a PyBullet environment")
 
 

@@ -1,4 +1,4 @@
-"""The Minitaur of notebook 03: what it observes and does, and the tracked robot that walks."""
+"""The Minitaur: what it observes and does, and the tracked robot that walks (notebooks 03, 05)."""
 
 import base64
 import html
@@ -69,6 +69,25 @@ def show_best(folder: Path = RESULTS / "best") -> None:
     display.display(display.HTML(video))
     strip = (folder / "strip.png").read_bytes()
     display.display(display.Image(strip, alt=f"Film strip of the trained robot: {label}"))
+    print(best_description(folder))
+
+
+def show_best_replay(folder: Path = RESULTS / "best") -> None:
+    """Displays the tracked 3D replay of a trained robot, and a film strip of the same episode.
+
+    The viewer is embedded, because JupyterLab and Colab do not serve files outside of the
+    notebook's folder. Without the repository, as after `pip install`, it prints one line.
+    """
+    from IPython import display
+
+    from labkit.plotting import replay_3d  # loads gym
+
+    if not (folder / "replay.html").exists():
+        print("no replay: the tracked results are in the repository only")
+        return
+    display.display(display.HTML(replay_3d.viewer_html(folder / "replay.html")))
+    alt = "Film strip of the episode in the replay"
+    display.display(display.Image((folder / "strip.png").read_bytes(), alt=alt))
     print(best_description(folder))
 
 

@@ -1,6 +1,7 @@
 """Replays of real PyBullet robots: poses, shapes and the HTML file."""
 
 import base64
+import html
 import json
 import re
 
@@ -49,6 +50,7 @@ def corners(shape):
 def test_poses_and_shapes_are_pybullet_s(name):
     env = labkit.make_environment(name, seed=0)
     policy = random_policy(env.action_spec(), seed=0)
+    assert replay_3d.can_record(env)
     replay = replay_3d.record(env, policy, seed=1, max_steps=12, pictures=False)
     client = robot_shapes.client_of(env)
     for link, pose in zip(replay.links, replay.poses[-1].astype(float), strict=True):
@@ -174,6 +176,7 @@ def test_wrong_numbers_are_refused(wrong):
 
 def test_other_environments_are_refused():
     env = labkit.make_environment("Pendulum-v1", seed=0)
+    assert not replay_3d.can_record(env)
     with pytest.raises(ParameterError, match="`env` must be a PyBullet environment, got 'Pend"):
         replay_3d.record(env, None)
 
@@ -186,7 +189,8 @@ def test_a_notebook_shows_viewer_link_and_strip(replay, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     replay_3d.show(replay, "videos/a.html", "walk")
     page, strip = shown
-    assert 'srcdoc="&lt;!doctype html' in page.data
+    (embedded,) = re.findall('<iframe srcdoc="(.*?)"', page.data)
+    assert html.unescape(embedded) == (tmp_path / "videos" / "a.html").read_text()
     assert 'href="videos/a.html"' in page.data
     assert strip._repr_png_()[1]["alt"].startswith("Film strip of walk: MinitaurBulletEnv-v0")
     replay_3d.show(replay, "videos/a.html", embed=False)

@@ -1,4 +1,4 @@
-"""The tables of the Minitaur, and the tracked clip."""
+"""The tables of the Minitaur, and the tracked clip and replay."""
 
 import numpy as np
 import pytest
@@ -33,6 +33,20 @@ def test_the_clip_is_shown_with_its_tracked_score(monkeypatch, capsys):
     assert np.char.find(capsys.readouterr().out, "mean return") > 0
 
 
-def test_without_the_repository_it_says_so(tmp_path, capsys):
+def test_the_replay_is_embedded_above_its_film_strip(monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    minitaur.show_best_replay()
+    viewer, strip = shown
+    assert '<iframe srcdoc="' in viewer.data
+    assert "\n" not in viewer.data
+    assert strip.data.startswith(b"\x89PNG")
+    assert np.char.find(capsys.readouterr().out, "mean return") > 0
+
+
+def test_without_the_repository_they_say_so(tmp_path, capsys):
     minitaur.show_best(tmp_path)
-    assert capsys.readouterr().out.startswith("no clip")
+    minitaur.show_best_replay(tmp_path)
+    clip, replay = capsys.readouterr().out.splitlines()
+    assert clip.startswith("no clip")
+    assert replay.startswith("no replay")
