@@ -1,12 +1,13 @@
 """Exercises that check an answer, and say what is wrong with it: `exercises.check("01.1", mine)`.
 
-The exercises of each notebook are in a module of their own. A check calls the answer on real data
+The exercises of each notebook are in a separate module. A check calls the answer on real data
 and compares what it did; it raises `WrongAnswer` with a diagnosis, or returns nothing if the answer
 is right.
 """
 
 import dis
 import importlib
+import textwrap
 from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
@@ -20,11 +21,13 @@ MODULES = {  # by the number of the notebook
     "01": "labkit.teaching.exercises_reverb",
     "02": "labkit.teaching.exercises_buffers",
     "03": "labkit.teaching.exercises_sac",
+    "04": "labkit.teaching.exercises_ray",
     "05": "labkit.teaching.exercises_runs",
     "06": "labkit.teaching.exercises_playground",
 }
 EMPTY_BODY = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE"}  # opcodes of `...` or `pass`
 NOT_ANSWERED, NOT_YET, RIGHT = "not answered yet", "not yet", "right"
+WIDTH = 100  # characters; JupyterLab breaks longer lines in the middle of a word
 
 
 class WrongAnswer(Exception):
@@ -52,7 +55,7 @@ class Verdict:
 
 
 def check(number: str, answer: Any, **material: Any) -> None:
-    """Checks an answer and prints the verdict in one line.
+    """Checks an answer and prints the verdict, in lines of at most `WIDTH` characters.
 
     Args:
         number: of the exercise, such as "01.3".
@@ -63,7 +66,8 @@ def check(number: str, answer: Any, **material: Any) -> None:
         ParameterError: there is no exercise with this number.
     """
     verdict = grade(number, answer, **material)
-    print(f"Exercise {number}: {verdict.status}{'. ' * bool(verdict.text)}{verdict.text}")
+    text = f"Exercise {number}: {verdict.status}{'. ' * bool(verdict.text)}{verdict.text}"
+    print(textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False))
 
 
 def grade(number: str, answer: Any, **material: Any) -> Verdict:

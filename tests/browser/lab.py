@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Page, TimeoutError, sync_playwright
+from playwright.sync_api import Locator, Page, TimeoutError, sync_playwright
 
 from labkit.replay.ports import free_port
 
@@ -87,7 +87,7 @@ READY = """() => {
 
 def open_notebook(page: Page, address: str, name: str) -> None:
     """Opens a notebook and waits until its kernel may be asked."""
-    # A workspace of its own: another would open with the notebooks of the tests before.
+    # A separate workspace: another would open with the notebooks of the tests before.
     page.goto(f"{address}/lab/workspaces/{Path(name).stem}/tree/{name}?token={TOKEN}")
     page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=90_000)
     page.wait_for_function(READY, timeout=90_000)
@@ -113,6 +113,13 @@ def waiting(page: Page) -> list[str]:
                 && cell.executionCount === null)
             .map(cell => cell.sharedModel.getSource().slice(0, 60))"""
     )
+
+
+def type_over(cell: Locator, code: str) -> None:
+    """Replaces the code of a cell, in its editor."""
+    cell.locator(".cm-content").click()
+    cell.page.keyboard.press("Control+A")
+    cell.page.keyboard.insert_text(code)
 
 
 # Pictures among the outputs, in the notebook's model.

@@ -8,6 +8,8 @@ from pathlib import Path
 import nbformat
 import papermill
 import pytest
+from exercise_answers import WRONG
+from test_exercises import EXERCISES, SET_UP, heading_at, read
 
 from labkit.replay.ports import free_port
 
@@ -35,6 +37,9 @@ SMALL = {
         "num_eval_episodes": 2,
     },
     "04_distributed_sac": {
+        "solved_return": -2000.0,
+        "watch_seconds": 1,
+        "fault_iterations": 0,
         "num_iterations": 60,
         "initial_collect_steps": 300,
         "eval_interval": 30,
@@ -67,6 +72,18 @@ def screenshots(tmp_path_factory):
     return folder.resolve()
 
 
+def first_exercise():
+    """Notebook 01 without the sections between its set-up and its first exercise, not executed."""
+    notebook = read("01")
+    headings = (SET_UP["01"][1], "### Exercise 01.1", "### Exercise 01.2")
+    set_up, begin, end = (next(heading_at(notebook.cells, heading)) for heading in headings)
+    notebook.cells = [*notebook.cells[:set_up], *notebook.cells[begin:end]]
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    return notebook
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """A JupyterLab in a folder with a copy of each notebook, small parameters put in."""
@@ -85,6 +102,7 @@ def address(tmp_path_factory):
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
     )
     nbformat.write(broken, folder / "broken.ipynb")
+    nbformat.write(first_exercise(), folder / "exercise.ipynb")
     with lab.jupyterlab(folder, home) as found:
         yield found
 
@@ -189,6 +207,41 @@ def test_a_slider_plays_its_robot_again(address, page, screenshots):
     assert first["titles"][1] != second["titles"][1]
     assert first["strips"][0] == second["strips"][0]
     assert first["strips"][1] != second["strips"][1]
+    assert lab.failures(page) == []
+
+
+# Of the text of an output: lines that were printed, and lines that are drawn.
+LINES = """
+text => [
+    text.innerText.trimEnd().split('\\n').length,
+    Math.round(text.clientHeight / parseFloat(getComputedStyle(text).lineHeight)),
+]
+"""
+
+
+def test_a_wrong_answer_is_explained_and_the_right_one_passes(address, page, screenshots):
+    lab.open_notebook(page, address, "exercise.ipynb")
+    lab.run_all(page, seconds=120)
+    assert lab.failures(page) == []
+    cell = page.locator(".jp-CodeCell", has_text='exercises.check("01.1"')
+    _, _, check, solution = EXERCISES["01.1"]
+    wrong, diagnosis = WRONG["01.1"]["window of 5"]
+    answers = {
+        "wrong": (wrong, f"Exercise 01.1: not yet. {diagnosis}"),
+        "right": (solution, "Exercise 01.1: right. "),
+    }
+    shown = cell.locator(".jp-OutputArea-output")
+    assert shown.inner_text().strip() == "Exercise 01.1: not answered yet"
+    for name, (answer, verdict) in answers.items():
+        lab.type_over(cell, f"{answer.strip()}\n\n\n{check}")
+        page.keyboard.press("Control+Enter")
+        shown.filter(has_text=verdict).wait_for()
+        assert shown.count() == 1
+        printed, drawn = shown.locator("pre").evaluate(LINES)
+        assert printed == drawn, "lines are broken, maybe in the middle of a word"
+        cell.screenshot(path=screenshots / f"01_exercise-{name}.png")
+    page.locator("details", has_text="num_keep_alive_refs").locator("summary").click()
+    page.screenshot(path=screenshots / "01_exercise-solution.png")
     assert lab.failures(page) == []
 
 

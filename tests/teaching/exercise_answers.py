@@ -445,6 +445,132 @@ WRONG: dict[str, Wrong] = {
         "doubles": ("row_bytes = lambda o, a: 8 * (2 * o + a + 2)", "float32, not float64"),
         "guess": ("row_bytes = lambda o, a: 1000", "264 bytes, yours is 1000. obs_tm1"),
     },
+    "04.1": {
+        "in the list's order": (
+            "as_they_come = lambda ray, refs: ray.get(refs)",
+            "ray.get waited for the slow task",
+        ),
+        "never removed": (
+            "def as_they_come(ray, refs):\n"
+            "    results = []\n"
+            "    while refs:\n"
+            "        ready, _ = ray.wait(refs)\n"
+            "        results += [ray.get(ready[0])]\n"
+            "    return results",
+            "your loop still runs: wait for the second list",
+        ),
+        "all at once": (
+            "def as_they_come(ray, refs):\n"
+            "    ready, _ = ray.wait(refs, num_returns=3)\n"
+            "    return [ray.get(one) for one in ready]",
+            "'fast' was fetched only after later tasks had ended",
+        ),
+        "one too often": (
+            "def as_they_come(ray, refs):\n"
+            "    results = []\n"
+            "    while True:\n"
+            "        ready, refs = ray.wait(refs)\n"
+            "        results += ray.get(ready)",
+            "ray.wait raises for an empty list",
+        ),
+        "only the first": (
+            "as_they_come = lambda ray, refs: [ray.get(ray.wait(refs)[0][0])]",
+            "There are three results",
+        ),
+    },
+    "04.2": {
+        "no copy": (
+            "def push(server, version, weights):\n"
+            "    if version > server['version']:\n"
+            "        server.update(version=version, weights=weights)",
+            "Your server keeps the learner's own array",
+        ),
+        "any version": (
+            "def push(server, version, weights):\n"
+            "    server.update(version=version, weights=weights.copy())",
+            "Version 5 arrived after version 10 and replaced it",
+        ),
+        "no version": (
+            "def push(server, version, weights):\n    server['weights'] = weights.copy()",
+            "store both",
+        ),
+        "only once": (
+            "def push(server, version, weights):\n"
+            "    if not server['version']:\n"
+            "        server.update(version=version, weights=weights.copy())",
+            "Version 20 is newer than 10",
+        ),
+    },
+    "04.3": {
+        "a copy": ("follow = lambda t, c, tau, steps: c", "That is a full copy"),
+        "swapped": (
+            "follow = lambda t, c, tau, steps: c + tau**steps * (t - c)",
+            "τ is the share of the new weights",
+        ),
+        "once": (
+            "follow = lambda t, c, tau, steps: (1 - tau) * t + tau * c",
+            "3 updates: yours is 1. That is one update",
+        ),
+        "straight": (
+            "follow = lambda t, c, tau, steps: t + tau * steps * (c - t)",
+            "each update moves τ of the distance that is left",
+        ),
+        "nothing": ("follow = lambda t, c, tau, steps: t", "It must be 1."),
+    },
+    "04.4": {
+        "last wins": (
+            "merge = lambda server, pulled, pushed: pushed",
+            "The last push wins, and the first learner's step is lost",
+        ),
+        "average": (
+            "merge = lambda server, pulled, pushed: (server + pushed) / 2",
+            "An average counts each step half",
+        ),
+        "sum": (
+            "merge = lambda server, pulled, pushed: server + pushed",
+            "Add what the learner changed",
+        ),
+    },
+    "04.5": {
+        "a chunk": ("lost_rows = lambda taken, chunk: chunk", "the most that can be lost"),
+        "all": ("lost_rows = lambda taken, chunk: taken", "which still runs"),
+        "the others": (
+            "lost_rows = lambda taken, chunk: taken // chunk * chunk",
+            "That many arrived",
+        ),
+        "nothing": ("lost_rows = lambda taken, chunk: 0", "the rest, 34, is lost"),
+    },
+    "04.6": {
+        "divided": ("workers_fed = lambda l, r, w: l / r / w", "You divide by the ratio"),
+        "upside down": ("workers_fed = lambda l, r, w: w / (l * r)", "upside down"),
+        "no ratio": ("workers_fed = lambda l, r, w: l / w", "You left out the ratio"),
+        "whole": ("workers_fed = lambda l, r, w: l * r // w", "Do not round"),
+        "a guess": ("workers_fed = lambda l, r, w: 7", "uses 600 env steps a second"),
+    },
+    "04.7": {
+        "float64": (
+            "traffic = lambda o, a, w, p: (8 * (2 * o + a + 2), 8 * w / p)",
+            "A float32 has 4 bytes",
+        ),
+        "no next": (
+            "traffic = lambda o, a, w, p: (4 * (o + a + 2), 4 * w / p)",
+            "A row has the next observation",
+        ),
+        "no reward": (
+            "traffic = lambda o, a, w, p: (4 * (2 * o + a), 4 * w / p)",
+            "a reward and a discount",
+        ),
+        "each step": (
+            "traffic = lambda o, a, w, p: (4 * (2 * o + a + 2), 4 * w)",
+            "That is one pull",
+        ),
+        "one number": ("traffic = lambda o, a, w, p: 4 * w", "Return two numbers"),
+        "values": ("traffic = lambda o, a, w, p: (2 * o + a + 2, w / p)", "A row is [obs"),
+        "weights": (
+            "traffic = lambda o, a, w, p: (4 * (2 * o + a + 2), w / p)",
+            "One pull has 4 bytes for each weight",
+        ),
+    },
     "05.1": {
         "second": (
             "my_winner = 'n_step 1'",

@@ -24,6 +24,7 @@ SET_UP = {
     "01": ("# ", "## 1. "),
     "02": ("# ", "## Why replay?"),
     "03": ("## Exercises", "### Exercise 03.1"),
+    "04": ("# ", "## The picture"),
     "05": ("# ", "## Learning curves"),
     "06": ("# ", "## What can be changed"),
 }
@@ -75,7 +76,10 @@ def runs(tmp_path_factory):
 
 @pytest.fixture
 def run(namespaces, runs, monkeypatch, capsys, record_property):
-    """`run(number, kind, code)` checks an answer as the notebook does; returns what is printed."""
+    """`run(number, kind, code)` checks an answer as the notebook does; returns the verdict.
+
+    It is printed in lines of at most 100 characters, which are joined here.
+    """
     monkeypatch.chdir(NOTEBOOKS)
 
     def execute(number: str, kind: str, code: str) -> str:
@@ -87,6 +91,9 @@ def run(namespaces, runs, monkeypatch, capsys, record_property):
         exec(f"{code}\n{EXERCISES[number][2]}", names)
         printed = capsys.readouterr().out
         print(printed, end="")  # shown by -rA
+        assert printed.endswith("\n")
+        assert all(0 < len(line) <= 100 for line in printed.splitlines())
+        printed = " ".join(printed.splitlines()) + "\n"
         status = printed.removeprefix(f"Exercise {number}: ").split(". ")[0].strip()
         record_property("exercise", [number, kind, status])
         return printed
@@ -182,6 +189,6 @@ def test_answers(answer):
 def test_an_unknown_number_is_one_line():
     with pytest.raises(ParameterError) as caught:
         exercises.check("9", 1)
-    assert "`number` must be a number that begins with 01 or 02 or 03 or 05 or 06" in str(
+    assert "`number` must be a number that begins with 01 or 02 or 03 or 04 or 05 or 06" in str(
         caught.value
     )
