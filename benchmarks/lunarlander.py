@@ -12,16 +12,20 @@ under runs/lunarlander/; the same command resumes interrupted ones. Their small 
 policy that 100 episodes tried, are copied to results/lunarlander/; a tracked run that another one
 replaces stays there as `…-replaced-1`. The page is results/lunarlander/README.md;
 lunarlander_page.py writes it.
+
+Ctrl-C and SIGTERM end the whole command: the run that is being trained is saved first.
 """
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +38,7 @@ from benchmarks.lunarlander_page import EPISODES, RESULTS, solved_at
 from benchmarks.throughput import machine
 from labkit.analysis import tracked_runs
 from labkit.cli import watch
+from labkit.errors import ParameterError
 from labkit.sac.evaluation import evaluate
 from labkit.training import run_directory, signals
 
@@ -42,6 +47,7 @@ MOST_ENV_STEPS = 300_000
 CONFIRM_EPISODES, CONFIRM_SEED = 100, 30_000_001  # no evaluation of a training uses such a seed
 TIMED_STEPS, WARMUP_STEPS = 20_000, 1_000
 RUNS = implementations.ROOT / "runs" / "lunarlander"
+RESUMES = "the same command resumes"
 
 
 def configure(seed: int, **changes: Any) -> labkit.SACConfig:
@@ -70,27 +76,39 @@ def train(executor: str, config: labkit.SACConfig, run: run_directory.Run) -> No
         labkit.train(config, run=run)
 
 
-def solve(executor: str, seed: int) -> None:
-    """Trains until solved or until the budget is spent; skips a run that is finished."""
+def solve(executor: str, seed: int) -> bool:
+    """Trains until solved or until the budget is spent; skips a run that is finished.
+
+    Returns:
+        Whether the run has ended; otherwise someone has stopped it.
+    """
     path, config = RUNS / f"{executor}-{seed}", configure(seed)
-    if (path / "config.json").exists() and (
-        solved_at(path) or run_directory.is_finished(path, config)
-    ):
-        return
+    if (path / "config.json").exists() and has_ended(path, config):
+        return True
     run, stop = run_directory.open_run(path, config), path / "stop"
     stop.unlink(missing_ok=True)
     os.environ[signals.FILE_VARIABLE] = str(stop)
     over = threading.Event()
+    threading.Thread(target=stop_when_solved, args=(path, stop, over), daemon=True).start()
+    try:
+        train(executor, config, run)
+    finally:
+        over.set()
+    return has_ended(path, config)
 
-    def watch() -> None:
-        while not over.wait(1):
+
+def has_ended(path: Path, config: labkit.SACConfig) -> bool:
+    """Whether a run is solved, or has spent its budget."""
+    return bool(solved_at(path)) or run_directory.is_finished(path, config)
+
+
+def stop_when_solved(path: Path, stop: Path, over: threading.Event, seconds: float = 1) -> None:
+    """Creates the file `stop` when the run is solved; looks every few seconds until `over`."""
+    while not over.wait(seconds):
+        with contextlib.suppress(ParameterError):  # metrics.csv may be missing for a moment
             if solved_at(path):
                 stop.touch()
                 return
-
-    threading.Thread(target=watch, daemon=True).start()
-    train(executor, config, run)
-    over.set()
 
 
 def confirm(path: Path) -> None:
@@ -176,6 +194,22 @@ def timing(with_peers: bool, repeats: int) -> dict[str, Any]:
     return {"machine": machine(), "seconds_per_20000_steps": seconds}
 
 
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Ends the command with one line at Ctrl-C or SIGTERM.
+
+    `train` handles the signals of its own run, and saves it.
+    """
+    old = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        click.echo(f"stopped{f' {error}' if str(error) else ''}: {RESUMES}", err=True)
+        sys.exit(130)
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
 @click.command()
 @click.option("--executors", multiple=True, default=("local", "ray"), show_default=True)
 @click.option("--seeds", multiple=True, type=int, default=(0, 1, 2), show_default=True)
@@ -204,20 +238,22 @@ def main(
         return
     begin = time.monotonic()
     RESULTS.mkdir(parents=True, exist_ok=True)
-    for seed in seeds:
-        for executor in executors:
-            path = RUNS / f"{executor}-{seed}"
-            if trained:
-                solve(executor, seed)
-            elif not (path / "config.json").exists():
-                continue
-            if solved_at(path) and not (path / lunarlander_page.CONFIRMATION).exists():
-                confirm(path)
-            keep(executor, seed)
-    if timed:
-        found = timing(not without_peers, repeats)
-        (RESULTS / "timing.json").write_text(json.dumps(found, indent=1) + "\n")
-        print(found["seconds_per_20000_steps"])
+    with stoppable():
+        for seed in seeds:
+            for executor in executors:
+                path = RUNS / f"{executor}-{seed}"
+                if trained:
+                    if not solve(executor, seed):
+                        raise KeyboardInterrupt(f"during {path.name}, which is saved")
+                elif not (path / "config.json").exists():
+                    continue
+                if solved_at(path) and not (path / lunarlander_page.CONFIRMATION).exists():
+                    confirm(path)
+                keep(executor, seed)
+        if timed:
+            found = timing(not without_peers, repeats)
+            (RESULTS / "timing.json").write_text(json.dumps(found, indent=1) + "\n")
+            print(found["seconds_per_20000_steps"])
     lunarlander_page.write()
     print(f"{(time.monotonic() - begin) / 60:.0f} minutes; {RESULTS} written")
 

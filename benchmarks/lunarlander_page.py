@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.implementations import ROOT
 from benchmarks.page_text import between, counted, listed, markdown, spaced
-from benchmarks.status import caveats
+from benchmarks.status import caveats, reservation
 from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
 from labkit.training import run_directory
 
@@ -118,19 +118,23 @@ def verdict(rows: Sequence[dict[str, Any]]) -> str:
         one for one in reached if one not in unconfirmed and one["confirmed_mean_return"] >= SOLVED
     ]
     text = f"Of {counted(len(rows), 'run')}, {len(reached)} reached the mean and {len(solved)} {'is' if len(solved) == 1 else 'are'} confirmed."
-    if unconfirmed:
-        text += f" {len(unconfirmed)} cannot be confirmed, because their policies were not kept: these must be run again."
+    if again := [one for one in unconfirmed if not one["replaced"]]:
+        text += f" {len(again)} cannot be confirmed, because their policies were not kept: these must be run again."
+    if gone := len(unconfirmed) - len(again):
+        text += f" {gone} cannot be confirmed, because their policies were not kept: these were run again."
     return text
 
 
 def replaced_sentence(rows: Sequence[dict[str, Any]]) -> str:
     """Names the runs that later runs replaced; they stay on the page."""
-    gone = [f"{one['executor']} seed {one['seed']}" for one in rows if one["replaced"]]
+    gone = [one for one in rows if one["replaced"]]
     if not gone:
         return "No run was replaced."
+    names = sorted({f"{one['executor']} seed {one['seed']}" for one in gone})
+    reached = sum(one["ended"] == REACHED for one in gone)
     return (
-        f"{listed(gone)} had been run before with the same configuration. The earlier runs were stopped below the mean of {SOLVED:.0f}. "
-        "An earlier version of this table listed only the later runs; this one lists both."
+        f"{listed(names)} had been run before with the same configuration, {counted(len(gone), 'run')} in all. {reached} of them reached the mean of "
+        f"{SOLVED:.0f}, and {len(gone) - reached} were stopped below it. The table lists them, too."
     )
 
 
@@ -144,8 +148,10 @@ def timing_text(timing: dict[str, Any] | None) -> str:
         for name, values in seconds.items()
     )
     repeats = max(map(len, seconds.values()))
-    marks = "; ".join([*caveats(timing["machine"]), counted(repeats, "repeat")])
-    return f"## Timing\n\n{markdown(table)}\n\nLimits of these figures: {marks}."
+    limits = reservation(caveats(timing["machine"]))
+    return (
+        f"## Timing\n\n{markdown(table)}\n\nEach was measured {counted(repeats, 'time')}.{limits}"
+    )
 
 
 def sentence(rows: Sequence[dict[str, Any]]) -> str:
