@@ -99,13 +99,13 @@ def text(found: list[dict[str, Any]]) -> str:
     make peers                          # runs what is missing, then writes this page
     make peers ARGS=page                # the page alone
 
-Each run trains in the same registered environment for {spaced(100_000)} env steps, with one gradient step for each env step after the warm-up. Then it plays 20
-deterministic episodes. "labkit's choices" are scaled observations, rewards × 20, five-step returns, a warm-up of 5 000 env steps, a learning rate of
-1e-3, and labkit's target entropy and initial temperature. SBX's SAC also has critics with layer normalisation and a delayed actor. CrossQ
-normalises its critics, delays its actor and uses this learning rate by default. With its defaults, a library uses unscaled observations and
-rewards, and a warm-up of 100 env steps. The scores of two seeds differ by several points, so three seeds show large differences only. "Steps to +10"
-is the env step of the first of two consecutive evaluations (five episodes, every 2 500 steps) with a mean of at least 10. The minutes are those of
-training, without evaluations, while other runs used the machine.
+Each run trains in the same registered environment for {spaced(100_000)} env steps, with one gradient step for each env step after the warm-up. Then it
+plays 20 deterministic episodes. "labkit's choices" are scaled observations, rewards × 20, five-step returns, γ = 0.995, a warm-up of 5 000 env steps, a
+learning rate of 1e-3 that decays as in labkit, and labkit's target entropy and initial temperature. SBX's SAC also has critics with layer
+normalisation and a delayed actor. CrossQ normalises its critics and delays its actor by default. With its defaults, a
+library uses unscaled observations and rewards, and a warm-up of 100 env steps. The scores of two seeds differ by several points, so three seeds
+show large differences only. "Steps to +10" is the env step of the first of two consecutive evaluations (five episodes, every 2 500 steps) with a
+mean of at least 10. The minutes are those of training, without evaluations, while other runs used the machine.
 
 {table(found)}
 

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import click
 
-import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
+import labkit
 from labkit.analysis import compare, tracked_runs
-from labkit.cli import sweep, watch
-from labkit.cli.sweep import plan
+from labkit.cli import watch
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.plotting.video import film_strip
@@ -29,7 +28,8 @@ import replay  # noqa: E402
 import results_page  # noqa: E402
 import study  # noqa: E402
 
-NOTEBOOK = ROOT / "notebooks" / "03_sac_minitaur.ipynb"
+from benchmarks import side_by_side  # noqa: E402
+
 RUNS = ROOT / "runs" / "results"
 KEPT = ROOT / "results" / "minitaur" / "study"
 BEST = ROOT / "results" / "minitaur" / "best"
@@ -61,27 +61,36 @@ def run(setting: str | None, seed: int | None, budget: int | None, workers: int)
     if not chosen:
         raise click.UsageError("the study plans no such run; scripts/study.py lists the plan")
     for amount in sorted({job.budget for job in chosen}):
-        jobs = []
-        for planned in (job for job in chosen if job.budget == amount):
-            if _tracked_as_finished(planned):
-                continue
-            seeds = [str(planned.seed)]
-            jobs += plan(NOTEBOOK, seeds, planned.parameters, RUNS, planned.setting)
-        unfinished = sweep.run_all(NOTEBOOK, jobs, workers)
-        if unfinished:
-            names = ", ".join(job.name for job in unfinished)
-            raise click.ClickException(f"not finished: {names}; the same command resumes them")
+        jobs = [job for job in chosen if job.budget == amount and not _finished(job)]
+        side_by_side.run_all(_run_one, jobs, workers)
 
 
-def _tracked_as_finished(job: study.Job) -> bool:
-    """Whether the repository has this run, so that it need not be repeated."""
+def _run_one(job: study.Job) -> str:
+    """Trains in its own process; returns why it failed, or nothing."""
+    name = f"{job.setting}-seed-{job.seed}-{job.budget}"
+    options = ["--setting", job.setting, "--seed", str(job.seed), "--budget", str(job.budget)]
+    command = [sys.executable, str(Path(__file__)), "train", *options]
+    reason = side_by_side.run_logged(name, command, ROOT / "build" / "study" / f"{name}.log", ROOT)
+    return reason or ("" if _finished(job) else f"{name} is not finished: run this again to resume")
+
+
+@main.command(hidden=True)
+@click.option("--setting", type=click.Choice(list(study.SETTINGS)), required=True)
+@click.option("--seed", type=int, required=True)
+@click.option("--budget", type=int, required=True)
+def train(setting: str, seed: int, budget: int) -> None:
+    """One run, in this process; it resumes what runs/results/ has of it."""
+    job = study.Job(setting, seed, budget)
+    config = SACConfig.parse({**job.parameters, "seed": seed})
+    labkit.train(config, labkit.open_run(RUNS / setting / f"seed-{seed}", config))
+
+
+def _finished(job: study.Job) -> bool:
+    """Whether runs/results/, or else the repository, has this run with its final evaluation."""
     local = RUNS / job.setting / f"seed-{job.seed}"
-    tracked = KEPT / job.setting / f"seed-{job.seed}"
-    return (
-        not local.exists()
-        and tracked.exists()
-        and run_directory.is_finished(tracked, SACConfig(num_iterations=job.iterations))
-    )
+    place = local if local.exists() else KEPT / job.setting / f"seed-{job.seed}"
+    config = SACConfig(num_iterations=job.iterations)
+    return (place / "config.json").exists() and run_directory.is_finished(place, config)
 
 
 @main.command()

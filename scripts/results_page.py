@@ -18,7 +18,6 @@ from labkit.plotting import run_plots
 from labkit.plotting.video import Recording
 
 EPISODES = SACConfig().num_eval_episodes
-TUTORIAL_WARM_UP = compare.TUTORIAL["initial_collect_steps"]
 WALKING = 10.0  # a mean return of a robot that walks
 PPO2, ES, THRESHOLD = (score for score, _ in comparison_plots.PUBLISHED_SCORES)
 
@@ -45,9 +44,9 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
         title = f"after {spaced(study.ABLATION_BUDGET)} env steps"
         comparison_plots.ranking(table, title=title).savefig(written[-1], dpi=110)
         sections.append(ablations.section(table, written[-1].name))
-    sections += [not_run(found), ablations.machines(found)]
+    sections += [longer_runs(found), not_run(found), ablations.machines(found)]
     written.append(target / "README.md")
-    written[-1].write_text("\n\n".join(section.strip() for section in sections) + "\n")
+    written[-1].write_text("\n\n".join(section.strip() for section in sections if section) + "\n")
     return written
 
 
@@ -69,9 +68,9 @@ fewer it gives the return of each seed. The interval's 95 % are nominal: from fe
 studies with normal scores (`labkit.analysis.statistics.interval_coverage`). A seed fixes networks, noise and environments, but not the samples
 that Reverb draws, so a repeated run of a seed has another score.
 
-The defaults changed after labkit 0.1. [Its study](v0.1/README.md) is kept as it was; its runs are not compared with those below.
-[Trials](trials/README.md) made while the defaults were chosen, and [other libraries](peers/README.md) on the same robot
-have pages of their own.
+The defaults changed after labkit 0.1. [Its study](v0.1/README.md) is kept as it was; its runs are not compared with those below. The settings
+`earlier-3e-4`, `earlier-3e-4-delayed` and `earlier-1e-3` were the defaults for a short time, while these were chosen; every run of them is listed.
+Separate pages list the [trials](trials/README.md) that led to the defaults, and [other libraries](peers/README.md) on the same robot.
 """
 
 
@@ -110,7 +109,7 @@ The first {spaced(budget - iterations)} env steps are warm-up with random action
 the first of two consecutive evaluations (five episodes, every 2 500 steps) with at least that mean. The minutes are those of training until then, without warm-up and evaluations, on machines that were shared with other work.
 
 Published: PPO2 {PPO2:+.2f} after 2 000 000 steps, evolution strategies at best {ES:+.2f} (estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \
-the TF-Agents tutorial {tutorial_return:+.2f} after {spaced(tutorial_steps + TUTORIAL_WARM_UP)} (sampled actions).
+the TF-Agents tutorial {tutorial_return:+.2f} after {spaced(tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS)} (sampled actions).
 
 ![Returns over env steps: {counted(len(runs), "seed")}{", their interquartile mean" * (len(runs) > 1)}, and published results]({figure})
 """
@@ -176,6 +175,33 @@ def setting_scores(found: Sequence[TrackedRun], budget: int) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
+def longer_runs(found: Sequence[TrackedRun]) -> str:
+    """A section with every other setting's seeds after more steps than an ablation; or nothing."""
+    tables = [
+        compare.scores(of(name, found, budget), study.iterations(name, budget)).assign(
+            setting=name, budget=spaced(budget)
+        )
+        for name in study.SETTINGS
+        for budget in budgets()
+        if name != "defaults" and budget > study.ABLATION_BUDGET
+    ]
+    table = pd.concat(tables, ignore_index=True)
+    if table.empty:
+        return ""
+    groups = table.groupby(["setting", "budget"], sort=False)
+    rows = [
+        {
+            "setting": name,
+            "env steps": budget,
+            "seeds": listed([str(seed) for seed in group.seed]),
+            "returns": ", ".join(f"{value:+.2f}" for value in group["return"]),
+            "mean": f"{group['return'].mean():+.2f}",
+        }
+        for (name, budget), group in groups
+    ]
+    return f"## Other settings after more env steps\n\n{markdown(pd.DataFrame(rows))}"
+
+
 MARKS = ("<!-- written by make results: begin -->", "<!-- written by make results: end -->")
 
 
@@ -204,7 +230,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     published = [
         (
             "TF-Agents' tutorial, as published (sampled actions)",
-            tutorial_steps + TUTORIAL_WARM_UP,
+            tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS,
             tutorial_return,
         ),
         ("PPO2 (rl-baselines-zoo), as published", 2_000_000, PPO2),

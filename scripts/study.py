@@ -3,16 +3,31 @@
 import attrs
 
 from labkit.analysis import compare
+from labkit.analysis.choices import RATES
 from labkit.config import SACConfig
 
 # The source document's values where labkit's defaults differ, as papermill parameters. A `no-`
-# setting uses one of them (an ablation), the three learning rates together; `source` uses all.
+# setting uses one of them (an ablation), the three learning rates together and without their
+# decay; `source` uses all.
 SOURCE = {name: str(value) for name, value in compare.TUTORIAL.items()}
+DECAY = "learning_rate_decay_steps"
+# Settings that were the defaults for a short time, while they were chosen.
+EARLIER: dict[str, dict[str, str]] = {
+    "earlier-3e-4": {
+        name: SOURCE[name]
+        for name in ("gamma", "initial_collect_steps", *RATES, DECAY, "actor_update_period")
+    },
+    "earlier-3e-4-delayed": {
+        name: SOURCE[name] for name in ("gamma", "initial_collect_steps", *RATES, DECAY)
+    },
+    "earlier-1e-3": {name: SOURCE[name] for name in ("gamma", DECAY)},
+}
 SETTINGS: dict[str, dict[str, str]] = {
     "defaults": {},
-    **{f"no-{name}": {name: value} for name, value in SOURCE.items() if name not in compare.RATES},
-    "no-learning_rates": {name: SOURCE[name] for name in compare.RATES},
+    **{f"no-{name}": {name: value} for name, value in SOURCE.items() if name not in RATES},
+    "no-learning_rates": {name: SOURCE[name] for name in (*RATES, DECAY)},
     "source": SOURCE,
+    **EARLIER,
 }
 # Every run is measured more often than a run of the defaults, to see when it reaches +10.
 MEASURING = {"eval_interval": "2500", "log_interval": "500"}
@@ -47,7 +62,7 @@ class Job:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """The parameters of the notebook, as on the command line, without the seed."""
+        """The parameters as text, as papermill takes them, without the seed."""
         return {**SETTINGS[self.setting], **MEASURING, "num_iterations": str(self.iterations)}
 
 
@@ -57,7 +72,7 @@ PLAN = (
     *(
         Job(name, seed, ABLATION_BUDGET)
         for name in SETTINGS
-        if name != "defaults"
+        if name != "defaults" and name not in EARLIER
         for seed in SEEDS[:3]
     ),
     *(Job("defaults", seed, 300_000) for seed in SEEDS[:3]),

@@ -22,16 +22,16 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 from peers import first_sustained  # noqa: E402
 
 from benchmarks.page_text import markdown, spaced  # noqa: E402
+from labkit.analysis.choices import setting_fields, with_one_rate  # noqa: E402
+from labkit.config import ADDED, SACConfig  # noqa: E402
 
 TRIALS = ROOT / "results" / "minitaur" / "trials"
-# The parameters in which the trials differ.
-SHOWN = {
-    "n_step": "n_step",
-    "actor_update_period": "actor_update_period",
-    "greedy_share": "greedy_share",
-    "warm_up_correlation": "warm_up_correlation",
-    "initial_collect_steps": "warm-up",
-    "critic_learning_rate": "learning rate",
+# Parameters that labkit no longer has, or never had, with the value that changes nothing.
+OTHER_CODE = {"greedy_share": 0.0, "warm_up_correlation": 0.0}
+# Changes of the code that were tried and not kept, by the folder of their trials.
+CHANGES = {
+    "correlated-noise": "exploration noise: correlation 0.9 from step to step",
+    "averaged-policy": "none in training; averages of the actor were evaluated besides",
 }
 
 
@@ -67,7 +67,8 @@ def row(folder: Path) -> dict[str, str]:
     last = rows.iloc[-1]
     values = content["config"]
     return {
-        **{label: str(values.get(name, "")) for name, label in SHOWN.items()},
+        "differs from the defaults in": setting(values),
+        "change of the code": CHANGES.get(folder.parent.name, ""),
         "gradient steps per env step": f"{ratio(rows):.0f}",
         "seed": str(values["seed"]),
         "env steps": spaced(int(last.env_step)),
@@ -77,6 +78,29 @@ def row(folder: Path) -> dict[str, str]:
         "commit": short(content.get("commit")),
         "CPU": str(content.get("cpu") or "not recorded"),
     }
+
+
+def setting(values: dict[str, Any]) -> str:
+    """The parameters that differ from labkit's defaults now, as in `n_step 8; gamma 0.995`."""
+    present = setting_fields(SACConfig(), {}) | OTHER_CODE
+    given = with_one_rate({**ADDED, **values})
+    names = sorted(name for name in present if name in given)
+    return "; ".join(
+        f"{name} {given[name]}" for name in names if not np.array_equal(given[name], present[name])
+    )
+
+
+def average() -> str:
+    """How the averaged policy scored next to the newest one, after the first 10 000 env steps."""
+    table = pd.read_csv(TRIALS / "averaged-policy" / "seed-0" / "average.csv")
+    learned = table[table.env_step > 10_000]
+    newest = learned.drop_duplicates("env_step").newest
+    means = learned.groupby("tau").average.mean()
+    parts = " and ".join(f"{value:+.2f} (share {tau:g})" for tau, value in means.items())
+    return (
+        f"Mean return of {len(newest)} evaluations: {newest.mean():+.2f} for the newest actor, {parts} for the averages. "
+        "So the average was not kept."
+    )
 
 
 def page() -> str:
@@ -89,9 +113,9 @@ def page() -> str:
 This page lists the runs that were made while the defaults were chosen. Each run had one core, while other programs ran on the machine. The scores of two
 seeds differ by several points, so these runs do not rank the settings. "Steps to +10" is the env step of the first of two consecutive evaluations
 (five episodes, every 2 500 env steps) with a mean of at least 10. `warm_up_correlation` is the correlation between successive random actions of the
-warm-up; only the code of that commit has this parameter. Two gradient steps per env step were a change of the code (`-dirty`) that was not kept. A run
-with fewer than 20 episodes in its last evaluation was stopped before its end. The runs with a learning rate of 1e-3 have the values that later became
-the defaults. [The study](../README.md) has runs of the defaults.
+warm-up; only the code of that commit has this parameter. With `greedy_share`, which labkit 0.1 had, that share of the episodes was collected without noise. Two gradient steps per env step were a change of the code (`-dirty`) that was not kept. A run
+with fewer than 20 episodes in its last evaluation was stopped before its end. An exponential average of the actor's weights (a share of 0.005 or 0.001 of the newest ones in each gradient step) was evaluated on the same
+episodes as the newest actor, in the trial `averaged-policy`: [average.csv](averaged-policy/seed-0/average.csv). {average()} [The study](../README.md) has runs of the defaults.
 
 {markdown(pd.DataFrame(rows))}
 """

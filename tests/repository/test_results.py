@@ -18,8 +18,7 @@ import study  # noqa: E402
 from test_compare import write_run  # noqa: E402
 
 import results  # noqa: E402
-from labkit.analysis import compare, statistics  # noqa: E402
-from labkit.cli.sweep import plan  # noqa: E402
+from labkit.analysis import choices, compare, statistics  # noqa: E402
 from labkit.config import SACConfig  # noqa: E402
 from labkit.sac.evaluation import Evaluation  # noqa: E402
 from labkit.training import run_directory  # noqa: E402
@@ -39,16 +38,16 @@ def small_study(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_the_notebook_accepts_every_planned_setting(tmp_path):
+def test_a_planned_run_differs_from_the_defaults_in_its_setting_alone():
     measuring = {*study.MEASURING, "num_iterations"}
     for job in study.PLAN:
-        (run,) = plan(results.NOTEBOOK, ["0"], job.parameters, tmp_path, job.setting)
+        config = SACConfig.parse(job.parameters)
         fields = {field.name for field in attrs.fields(SACConfig)} - measuring
         default = SACConfig()
-        differing = {key for key in fields if getattr(run.config, key) != getattr(default, key)}
+        differing = {key for key in fields if getattr(config, key) != getattr(default, key)}
         assert differing == set(study.SETTINGS[job.setting]), job
-        assert (run.config.eval_interval, run.config.log_interval) == (2_500, 500)
-        assert run.config.num_iterations + run.config.initial_collect_steps == job.budget
+        assert (config.eval_interval, config.log_interval) == (2_500, 500)
+        assert config.num_iterations + config.initial_collect_steps == job.budget
 
 
 def test_the_plan_has_five_seeds_of_the_defaults_and_three_of_each_ablation():
@@ -58,7 +57,7 @@ def test_the_plan_has_five_seeds_of_the_defaults_and_three_of_each_ablation():
     assert all(len(set(one)) == len(one) for one in seeds.values()), "a seed counts twice"
     assert len(seeds["defaults", 60_000]) == len(seeds["defaults", 100_000]) == 5
     assert len(seeds["defaults", 300_000]) == 3
-    ablated = [f"no-{name}" for name in compare.TUTORIAL if name not in compare.RATES]
+    ablated = [f"no-{name}" for name in compare.TUTORIAL if name not in choices.RATES]
     ablated.append("no-learning_rates")
     assert all(len(seeds[name, 60_000]) == 3 for name in (*ablated, "source"))
 
@@ -200,7 +199,7 @@ def test_tracking_never_replaces_a_run_by_a_shorter_one(small_study):
 
 
 def test_tracking_never_replaces_a_run_by_another_one(small_study):
-    """A run is told by its first row, which has the wall time."""
+    """A run is identified by its first row, which has the wall time."""
     kept = write_run(small_study / "kept" / "defaults" / "seed-0", 0, [1.0])
     other = write_run(small_study / "runs" / "defaults" / "seed-0", 0, [5.0, 6.0])
     text = (other / "metrics.csv").read_text()

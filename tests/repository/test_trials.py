@@ -19,15 +19,21 @@ ROWS = """env_step,gradient_step,eval_return,eval_returns
 
 
 def test_a_row_by_hand(tmp_path):
-    config = {"seed": 3, "n_step": 8, "a parameter that is gone": 1}
+    decay = {"actor_update_period": 2, "learning_rate_decay_steps": 20_000}
+    config = {**decay, "seed": 3, "n_step": 8, "greedy_share": 0.3, "a parameter that is gone": 1}
     (tmp_path / "config.json").write_text(json.dumps({"config": config, "commit": "abcdefghij"}))
     (tmp_path / "metrics.csv").write_text(ROWS)
     row = trials.row(tmp_path)
-    assert (row["seed"], row["n_step"], row["greedy_share"]) == ("3", "8", "")
+    assert (row["seed"], row["differs from the defaults in"]) == ("3", "greedy_share 0.3; n_step 8")
     assert (row["env steps"], row["return"]) == ("20 000", "+10.50 (3 episodes)")
     assert (row["best evaluation"], row["steps to +10"]) == ("+12.00", "17 500")
     assert row["gradient steps per env step"] == "1"
     assert (row["commit"], row["CPU"]) == ("abcdefg", "not recorded")
+
+
+def test_a_run_from_before_a_parameter_differs_in_it():
+    differing = trials.setting({"gamma": 0.995, "actor_update_period": 2})
+    assert differing == "learning_rate_decay_steps 0"
 
 
 def test_the_tracked_page_is_what_the_command_writes():
