@@ -21,7 +21,6 @@ from labkit.replay.transitions import Transition
 from labkit.training import components
 
 SIZES = (10_000, 100_000, 1_000_000)
-ROUNDS = 3
 
 
 class Table(reverb_replay.ReverbReplay):
@@ -60,7 +59,7 @@ def main(options: argparse.Namespace) -> dict[str, Any]:
     for table, size in zip(others, sizes[:-1], strict=True):
         table.grow(size)
     tables = [*others, largest]
-    rates = [[_rate(parts, table, options) for table in tables] for _ in range(ROUNDS)]
+    rates = [[_rate(parts, table, options) for table in tables] for _ in range(options.rounds)]
     for table in tables:
         table.close()
     return summary(sizes, memory, list(zip(*rates, strict=True)), 4 * parts.layout.width)

@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,23 @@ from benchmarks import peer
 from benchmarks.peer_evaluation import EVAL_SEED, Evaluating
 
 EVAL_EVERY, EVAL_EPISODES, FINAL_EPISODES = 2_500, 5, 20
-# labkit's choices for this robot, as far as the peers have them. CrossQ normalises its critics,
-# delays its actor and has this learning rate by itself.
+# labkit's choices for this robot, as far as the peers have them. CrossQ normalises its critics and
+# delays its actor by itself.
 REWARD_SCALE = 20.0
 SCALES = np.array([3.14] * 8 + [20.0] * 8 + [5.7] * 8 + [1.0] * 4, np.float32)
 CHOICES: dict[str, Any] = {
+    "gamma": 0.995,
     "n_steps": 5,
     "learning_starts": 5_000,  # env steps of warm-up
     "target_entropy": -4.0,
     "ent_coef": f"auto_{math.exp(-4.0)}",  # learned; the initial temperature
 }
-RATE = {"learning_rate": 1e-3}
+RATE, DECAY_STEPS = 1e-3, 20_000  # the learning rate, and the gradient steps that halve it
 SBX_ONLY = {"policy_delay": 2, "policy_kwargs": {"layer_norm": True}}
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "sb3_sac-defaults": ("sb3_sac", {}),
-    "sb3_sac-tuned": ("sb3_sac", {**CHOICES, **RATE}),
-    "sbx_sac-tuned": ("sbx_sac", {**CHOICES, **RATE, **SBX_ONLY}),
+    "sb3_sac-tuned": ("sb3_sac", CHOICES),
+    "sbx_sac-tuned": ("sbx_sac", {**CHOICES, **SBX_ONLY}),
     "sbx_crossq-tuned": ("sbx_crossq", CHOICES),
 }
 PACKAGES = ("stable_baselines3", "sbx-rl", "jax", "torch", "numpy", "gym", "pybullet")
@@ -66,6 +68,16 @@ def environment(tuned: bool, reward_scale: float) -> gymnasium.Env:
     return Scaled(made, reward_scale) if tuned else made
 
 
+def decaying_rate(env_steps: int) -> Callable[[float], float]:
+    """The learning rate as a function of the share of `env_steps` that remains, as in labkit."""
+
+    def rate(remaining: float) -> float:
+        gradient_steps = (1 - remaining) * env_steps - CHOICES["learning_starts"]
+        return RATE / (1 + max(gradient_steps, 0) / DECAY_STEPS)
+
+    return rate
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser()
@@ -81,7 +93,9 @@ def main() -> None:
     np.random.seed(options.seed)
     with peer.hidden_output():
         env, eval_env = environment(tuned, REWARD_SCALE), environment(tuned, 1.0)
-        own = {"device": "cpu", "seed": options.seed}
+        own: dict[str, Any] = {"device": "cpu", "seed": options.seed}
+        if tuned:
+            own["learning_rate"] = decaying_rate(options.steps)
         model = peer.make(algorithm, env, **own, **settings)
         evaluating = Evaluating(eval_env, EVAL_EVERY, EVAL_EPISODES)
         model.learn(options.steps, callback=evaluating)

@@ -10,6 +10,7 @@ command again after each new measurement.
 
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pandas as pd
 
 from benchmarks import report
 from benchmarks.implementations import ROOT
-from benchmarks.page_text import between, markdown, spaced
+from benchmarks.page_text import between, listed, markdown, spaced
 
 RESULTS = ROOT / "benchmarks" / "results"
 README, FRONT = ROOT / "benchmarks" / "README.md", ROOT / "README.md"
@@ -46,7 +47,7 @@ def caveats(machine: dict[str, Any], root: Path = ROOT) -> list[str]:
     if commit == "unknown":
         found.append("the commit was not recorded")
     elif superseded(commit.removesuffix("-dirty"), root):
-        found.append("superseded: labkit has changed since")
+        found.append("labkit has changed since")
     if commit.endswith("-dirty"):
         found.append("the checkout had uncommitted changes")
     if load is None:
@@ -98,13 +99,17 @@ def sentence() -> str:
     times = typical["labkit"]["rate"] / typical["published"]["rate"]
     ratio = report.paired_ratios(results["growth"])[-1]
     smallest, largest = (spaced(results["growth"]["sizes"][place]) for place in (0, -1))
-    limits = "; ".join(caveats(machine))
     text = (
         f"With the same networks and {machine['cores']} cores, labkit's loop is {times:.1f} times as fast as the loop of the TF-Agents tutorial. With {largest} stored\n"
         f"transitions, labkit trains at {ratio:.0%} of the speed with {smallest} (aim: {report.GROWTH_AIM:.0%}). `make bench` measured this on {machine['date']} (commit\n"
         f"{machine['commit']})."
     )
-    return text + (f" Limits of these figures: {limits}." if limits else "")
+    return text + reservation(caveats(machine))
+
+
+def reservation(limits: Sequence[str]) -> str:
+    """A sentence, with a space before it, that says what limits a figure; empty if nothing does."""
+    return f" But {listed(limits)}." if limits else ""
 
 
 @click.command()

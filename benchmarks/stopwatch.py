@@ -89,5 +89,6 @@ def worker(main: Callable[[argparse.Namespace], dict[str, Any]]) -> None:
     )
     parser.add_argument("--same-work", action="store_true", help="labkit with the peers' work")
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="stored transitions")
+    parser.add_argument("--rounds", type=int, default=3, help="timings of each number of these")
     options = parser.parse_args()
     options.out.write_text(json.dumps(main(options)))

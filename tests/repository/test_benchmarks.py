@@ -206,7 +206,9 @@ def test_the_breakdown_runs_small():
 
 
 def test_growth_runs_small():
-    grown = implementations.run("benchmarks.growth", [*TINY, "--sizes", "300", "600"])
+    grown = implementations.run(
+        "benchmarks.growth", [*TINY, "--rounds", "1", "--sizes", "300", "600"]
+    )
     assert grown["sizes"] == [300, 600]
     assert min(grown["rate"]) > 0
 

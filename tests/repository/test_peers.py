@@ -14,17 +14,16 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "scripts")]
 import peers  # noqa: E402
 
-from labkit.analysis import compare  # noqa: E402
 from labkit.config import TUNED  # noqa: E402
 
 
 def assigned(name):
-    """The value of a module-level name in benchmarks/peer_study.py, which labkit cannot import."""
+    """The value of one or more names in benchmarks/peer_study.py, which labkit cannot import."""
     source = (ROOT / "benchmarks" / "peer_study.py").read_text()
     for node in ast.parse(source).body:
         target = node.target if isinstance(node, ast.AnnAssign) else None
         targets = node.targets if isinstance(node, ast.Assign) else [target]
-        if any(getattr(one, "id", None) == name for one in targets):
+        if any(ast.unparse(one) == name for one in targets if one):
             return node.value
     raise AssertionError(name)
 
@@ -43,7 +42,7 @@ def test_every_planned_peer_has_its_settings():
 
 
 def test_the_peers_get_labkits_observation_scale():
-    scale = eval(ast.unparse(assigned("SCALES").args[0]))  # a literal of our own file
+    scale = eval(ast.unparse(assigned("SCALES").args[0]))  # a literal in this repository
     assert tuple(scale) == TUNED["MinitaurBulletEnv-v0"]["observation_scale"]
 
 
@@ -56,8 +55,10 @@ def test_the_peers_get_labkits_hyperparameters():
     initial = math.exp(tuned["initial_log_alpha"])
     assert float(choices["ent_coef"].removeprefix("auto_")) == pytest.approx(initial)
     assert eval(ast.unparse(assigned("REWARD_SCALE"))) == tuned["reward_scale_factor"]
-    rate = eval(ast.unparse(assigned("RATE")))["learning_rate"]
-    assert {rate} == {tuned[name] for name in compare.RATES}
+    assert choices["gamma"] == tuned["gamma"]
+    rate, decay_steps = eval(ast.unparse(assigned("(RATE, DECAY_STEPS)")))
+    assert {rate} == {tuned[f"{part}_learning_rate"] for part in ("critic", "actor", "alpha")}
+    assert decay_steps == tuned["learning_rate_decay_steps"]
     sbx = eval(ast.unparse(assigned("SBX_ONLY")))
     assert sbx["policy_delay"] == tuned["actor_update_period"]
     assert sbx["policy_kwargs"]["layer_norm"] == tuned["critic_layer_norm"]
