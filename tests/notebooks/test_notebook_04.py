@@ -1,5 +1,6 @@
 """Notebook 04, run for real and small, on a copy; the committed file is only read."""
 
+import json
 import re
 import subprocess
 import sys
@@ -14,13 +15,16 @@ from labkit.training import run_directory
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "04_distributed_sac.ipynb"
 SMALL = {
+    "solved_return": "-2000.0",  # the first evaluation of trained weights
+    "watch_seconds": "1",
+    "fault_iterations": "120",
     "num_iterations": "6e1",
     "initial_collect_steps": "300.0",
     "eval_interval": "30",
     "interim_eval_episodes": "1",
     "num_eval_episodes": "2",
     "collectors": "(2,)",
-    "minitaur_iterations": "0",
+    "minitaur_iterations": "20",
     "run_dir": "my runs",
 }
 NOISE = re.compile(r"reverb/|cuda|TensorRT|raylet|Warning|WARN|pygame|absl|\(pid=|Traceback")
@@ -34,13 +38,22 @@ def execute(folder, **parameters):
     return nbformat.read(Path(folder) / "out.ipynb", as_version=4)
 
 
+def printed(notebook, cell_id):
+    (cell,) = [cell for cell in notebook.cells if cell.id == cell_id]
+    return "".join(output.get("text", "") for output in cell.outputs)
+
+
 def check(folder, notebook):
+    assert printed(notebook, "h-31").startswith("solved: ")  # the learner by hand has pushed
+    assert re.search(r"worker 1: 0 env steps arrived, worker 0: [1-9]", printed(notebook, "h-43"))
+    assert re.search(r"lost for good: \d+ env steps", printed(notebook, "h-47"))
     for output in outputs(notebook):
         assert output.output_type != "error"
         assert output.get("name") != "stderr", output.text
         text = output.get("text") or output.get("data", {}).get("text/plain", "")
         assert not MACHINE_PATH.search(text), text
         assert not NOISE.search(text), text
+        assert "nan" not in text.lower(), text
     for name in ("local", "ray-2"):
         table = run_directory.read_metrics(folder / "my runs" / name)
         assert table.gradient_step.max() == 60
@@ -50,14 +63,19 @@ def check(folder, notebook):
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_it_runs_small(tmp_path):
-    check(tmp_path, execute(tmp_path, **SMALL))
+    notebook = execute(tmp_path, **SMALL)
+    check(tmp_path, notebook)
+    (fault,) = json.loads((tmp_path / "my runs" / "killed" / "ray.json").read_text())["faults"]
+    assert fault["actor"] == "rollout worker 0"
+    assert "rollout worker 0 failed and was restarted" in printed(notebook, "h-57")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_tagged_outputs_are_the_committed_ones(tmp_path):
     small = {"num_iterations": 40, "eval_interval": 0, "num_eval_episodes": 1, "collectors": (1,)}
-    nbval_run.compare(NOTEBOOK, tmp_path, {**small, "minitaur_iterations": 0})
+    by_hand = {"solved_return": -2000.0, "watch_seconds": 1, "fault_iterations": 0}
+    nbval_run.compare(NOTEBOOK, tmp_path, {**small, **by_hand, "minitaur_iterations": 0})
 
 
 @pytest.mark.slow
@@ -75,7 +93,8 @@ def test_it_runs_on_two_nodes(tmp_path):
         cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.add_node(num_cpus=3)
         try:
-            check(tmp_path, execute(tmp_path, **SMALL, address=cluster.address))
+            small = {**SMALL, "fault_iterations": "0"}
+            check(tmp_path, execute(tmp_path, **small, address=cluster.address))
         finally:
             cluster.shutdown()
 
@@ -92,4 +111,6 @@ def test_a_mistake_is_one_line(tmp_path):
 
 def test_the_committed_notebook_shows_its_figures():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    assert sum("image/png" in o.get("data", {}) for o in outputs(notebook)) >= 2
+    assert sum("image/png" in o.get("data", {}) for o in outputs(notebook)) >= 8
+    assert sum("<video" in o.get("data", {}).get("text/html", "") for o in outputs(notebook)) == 3
+    assert printed(notebook, "h-31").startswith("solved: ")

@@ -1,5 +1,7 @@
 """Notebook 05, executed on small runs made by the tests, and as committed."""
 
+import base64
+import html
 import re
 import subprocess
 import sys
@@ -35,7 +37,7 @@ def test_two_settings_are_ranked_and_drawn(tmp_path):
         write_run(tmp_path / "runs" / f"a{seed}", seed, [0.0, 10.0 + seed])
         write_run(tmp_path / "runs" / f"b{seed}", seed, [0.0, 3.0 + seed, 9.0], gamma=0.5)
     outputs = execute(tmp_path, runs=str(tmp_path / "runs"), level=5.0)
-    assert sum("image/png" in o.get("data", {}) for o in outputs) == 3
+    assert sum("image/png" in o.get("data", {}) for o in outputs) == 4
     shown = text(outputs)
     assert "runs read: 10; compared after 20 gradient steps" in shown
     assert re.search(r"baseline +5 +12\.0", shown), "interquartile mean of 10 to 14"
@@ -77,6 +79,7 @@ def test_a_single_run_is_enough(tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
+        ({"budgt": 10}, "`budgt` is not a parameter; did you mean 'budget'?"),
         ({"runs": "nowhere"}, "`runs` must be an existing folder, got 'nowhere'"),
         (
             {"budget": "many"},
@@ -102,7 +105,17 @@ def test_committed_executed_in_order_on_the_tracked_runs(committed):
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     outputs = [o for cell in code for o in cell.outputs]
     assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
-    assert sum("image/png" in o.get("data", {}) for o in outputs) == 3
+    assert sum("image/png" in o.get("data", {}) for o in outputs) == 4
     tracked = NOTEBOOK.parent.parent / "results" / "minitaur" / "v0.1" / "study"
     count = len(list(tracked.rglob("config.json")))
     assert f"runs read: {count}; compared after" in text(outputs)
+
+
+def test_the_committed_replay_is_the_tracked_file(committed):
+    (cell,) = [cell for cell in committed.cells if cell.id == "code-05-15"]
+    viewer, strip, described = cell.outputs
+    best = NOTEBOOK.parents[1] / "results" / "minitaur" / "best"
+    page = re.search('<iframe srcdoc="(.*?)"', viewer.data["text/html"])[1]
+    assert html.unescape(page) == (best / "replay.html").read_text()
+    assert base64.b64decode(strip.data["image/png"]) == (best / "strip.png").read_bytes()
+    assert described.text.startswith("Seed ")

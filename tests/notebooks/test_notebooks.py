@@ -26,7 +26,11 @@ def outputs(notebook):
 
 def test_it_is_valid_and_executed(notebook):
     nbformat.validate(notebook)
-    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
+    for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
+        # A long notebook may get a new cell before it is executed again.
+        waiting = "not-executed-yet" in cell.metadata.get("tags", [])
+        assert bool(cell.execution_count) != waiting, f"add or remove the tag: {cell.id}"
+        assert not (waiting and cell.outputs)
     assert not [output for output in outputs(notebook) if output.output_type == "error"]
 
 
@@ -44,7 +48,8 @@ def test_every_picture_has_words_for_those_who_cannot_see_it(notebook):
         if "image/png" in output.get("data", {}):
             assert len(output.metadata.get("image/png", output.metadata).get("alt", "")) > 10
         html = output.get("data", {}).get("text/html", "")
-        assert html.count("<video") == html.count("aria-label=")
+        assert html.count("<video") == html.count('aria-label="')  # in a viewer, " is escaped
+        assert html.count("<iframe") == html.count('title="3D replay"')
     prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     assert all(re.findall(r"!\[(.*?)\]\(", prose))
 

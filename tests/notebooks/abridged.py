@@ -1,0 +1,37 @@
+"""Copies of notebook 03 without cells that no later cell needs.
+
+Most of the time goes into these cells, and what they show does not depend on how the run ends. The
+tests that execute the whole notebook cover them; a test of something else leaves them out.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import nbformat
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "03_sac_minitaur.ipynb"
+# Agents copied to several replicas and trained there, the tutorial's environment, the study.
+SIDE_STEPS = {
+    *("mirror-rows-code", "mirror-replicas-code", "mirror-sum", "mirror-broken-code"),
+    *("mirror-learner-code", "mirror-train", "c7bd5bc4", "choices"),
+}
+# All of the derivation and of the replicas, which a run that ends in its warm-up does not need.
+BEFORE_THE_WARM_UP = {
+    *SIDE_STEPS,
+    *("mirror-setup", "mirror-gradient-code", "sac-return-code", "sac-entropy"),
+    *("sac-sample-code", "sac-sample-checked", "sac-critic-code", "sac-critic-checked"),
+    *("sac-actor-code", "sac-alpha-code", "sac-polyak-code"),
+}
+
+
+def write(folder: Path, leave_out: Collection[str] = SIDE_STEPS) -> Path:
+    """Writes a copy without the cells that have these ids, not executed, into `folder`."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    left = [cell for cell in notebook.cells if cell.id not in leave_out]
+    assert len(left) == len(notebook.cells) - len(leave_out), "a cell has another id now"
+    for cell in left:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    notebook.cells = left
+    nbformat.write(notebook, folder / "abridged.ipynb")
+    return folder / "abridged.ipynb"
