@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import conftest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -16,7 +18,7 @@ def test_each_marker_has_a_target_that_ci_runs():
     suites = re.search(r"for suite in (.*); do", (ROOT / ".ci" / "run").read_text())[1].split()
     recipes = {name: re.search(rf"^{name}:.*\n((?:\t.*\n)+)", makefile, re.M)[1] for name in suites}
     assert "-m pytest $(SIDE_BY_SIDE) $(ARGS)" in recipes["test"], "a folder would leave tests out"
-    assert "-m pytest -m slow $(ARGS)" in recipes["slow"], "likewise"
+    assert "-m pytest -m slow $(ARGS)" in recipes["slow"], "the slow suite takes ARGS"
     assert all(f"-m {marker}" in " ".join(recipes.values()) for marker in markers)
 
 
@@ -24,3 +26,9 @@ def test_browser_tests_are_in_the_folder_that_their_target_names():
     marked = [p for p in (ROOT / "tests").rglob("test_*.py") if "mark.browser" in p.read_text()]
     others = [path for path in marked if path.parent.name not in ("browser", "repository")]
     assert not others
+
+
+def test_the_long_files_exist():
+    """Processes side by side begin with them."""
+    assert set(conftest.LONG) <= {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert len(set(conftest.LONG)) == len(conftest.LONG)

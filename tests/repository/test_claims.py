@@ -1,11 +1,15 @@
 """Pages about Ray, the lander and the benchmarks: every run listed, every limit named."""
 
 import json
+import os
+import signal
 import subprocess
+import threading
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from scipy import stats
 
 from benchmarks import lunarlander, lunarlander_page, ray_vs_local, report, status
@@ -13,7 +17,7 @@ from benchmarks.page_text import aggregate, between, listed
 from labkit.analysis import statistics
 from labkit.cli import watch
 from labkit.sac.evaluation import Evaluation
-from labkit.training import run_directory
+from labkit.training import run_directory, signals
 
 ROOT = status.ROOT
 
@@ -108,6 +112,58 @@ def test_the_confirmation_plays_new_episodes(tmp_path, small_config, monkeypatch
     assert (found["mean_return"], found["standard_error"]) == (200.0, pytest.approx(100.0))
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("doing", ["training", "warm-up", "confirming"])
+def test_a_stop_ends_the_whole_command_with_one_line(tmp_path, monkeypatch, number, doing):
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    monkeypatch.setattr(lunarlander, "RUNS", runs)
+    monkeypatch.setattr(lunarlander, "RESULTS", results)
+    trained = []
+
+    def train(executor, config, run):
+        """As labkit trains: a signal ends it after its iteration, one in the warm-up at once."""
+        trained.append(run.path.name)
+        value = 210.0 if doing == "confirming" else 0.0
+        score = Evaluation((value,) * 20, (1.0,) * 20, (0.0,) * 20)
+        run.log_evaluation(score, env_step=0, gradient_step=0, wall_seconds=1.0)
+        with signals.stop_request() as stop:
+            if doing != "confirming":
+                os.kill(os.getpid(), number)
+                assert stop
+            if doing == "warm-up":
+                stop.interrupt()
+
+    monkeypatch.setattr(lunarlander, "train", train)
+    monkeypatch.setattr(lunarlander, "confirm", lambda path: os.kill(os.getpid(), number))
+    monkeypatch.setenv(signals.FILE_VARIABLE, "")  # the command sets it
+    handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    done = CliRunner().invoke(lunarlander.main, ["--no-timing"])
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
+    assert (done.exit_code, trained) == (130, ["local-0"])
+    why = {
+        "training": "stopped during local-0, which is saved",
+        "warm-up": "stopped before training began",
+        "confirming": "stopped",
+    }[doing]
+    assert done.stderr.splitlines()[-1] == f"{why}: the same command resumes"
+    assert not list(results.iterdir())
+
+
+def test_the_run_s_watcher_survives_a_moment_without_its_file(tmp_path, small_config):
+    path = lander_run(tmp_path, "local-0", small_config(), [0.0, 210.0])
+    (path / "metrics.csv").rename(tmp_path / "away")
+    stop, over = path / "stop", threading.Event()
+    watcher = threading.Thread(target=lunarlander.stop_when_solved, args=(path, stop, over, 0.01))
+    watcher.start()
+    watcher.join(0.2)
+    assert watcher.is_alive()
+    assert not stop.exists()
+    (tmp_path / "away").rename(path / "metrics.csv")
+    watcher.join(30)
+    over.set()
+    assert stop.exists()
+
+
 def test_the_policy_of_a_confirmed_run_is_kept(tmp_path, small_config, monkeypatch):
     runs, results = tmp_path / "runs", tmp_path / "results"
     monkeypatch.setattr(lunarlander, "RUNS", runs)
@@ -185,7 +241,7 @@ def checkout(tmp_path):
 def test_limits_of_a_figure(checkout):
     root, (old, new) = checkout
     assert status.caveats({"commit": new, "load_before": 0.1}, root) == []
-    superseded = "superseded: labkit has changed since"
+    superseded = "labkit has changed since"
     assert status.caveats({"commit": old, "load_before": 0.1}, root) == [superseded]
     assert status.caveats({"commit": "0" * 40, "load_before": 0.1}, root) == [superseded]
     assert status.caveats({"commit": f"{new}-dirty", "load_before": 2.0}, root) == [

@@ -1,6 +1,7 @@
 """environment.yml, pyproject.toml, requirements.lock, the code and .venv say the same."""
 
 import ast
+import functools
 import json
 import re
 import shutil
@@ -210,17 +211,25 @@ def notebook_source(path: Path) -> str:
     return "\n".join(re.sub(r"^(\s*)[%!].*", r"\1pass", line) for line in lines)
 
 
+@functools.cache
+def providers() -> dict[str, set[str]]:
+    """The distributions that each importable name is from; reading them all takes long."""
+    found = metadata.packages_distributions()
+    return {name: {canonicalize_name(one) for one in some} for name, some in found.items()}
+
+
+@functools.cache
+def own_names() -> set[str]:
+    """What this repository itself has."""
+    folders = (ROOT / "tests", ROOT / "scripts")
+    files = {path.stem for folder in folders for path in folder.rglob("*.py")}
+    return {"labkit", "benchmarks", "conftest"} | files
+
+
 def undeclared(names: set[str], declared: set[str]) -> set[str]:
     """Imported names that come from no declared distribution."""
-    providers = metadata.packages_distributions()
-    own = {"labkit", "benchmarks", "conftest"}
-    own |= {path.stem for folder in ("tests", "scripts") for path in (ROOT / folder).rglob("*.py")}
-    third_party = names - sys.stdlib_module_names - own
-    return {
-        name
-        for name in third_party
-        if not {canonicalize_name(p) for p in providers.get(name, [])} & declared
-    }
+    third_party = names - sys.stdlib_module_names - own_names()
+    return {name for name in third_party if not providers().get(name, set()) & declared}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Links of the Markdown files, the notebooks and the pages of `make site` have a target."""
 
 import json
+import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -17,12 +19,17 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import gallery  # noqa: E402
 
 LINK = re.compile(r'\]\(<?([^)\s>]+)>?\)|(?:src|href)="([^"]+)"')
-PAGES = sorted(
-    path
-    for path in ROOT.rglob("*.md")
-    if not {".venv", ".venv-peers", "runs", "exports", "site", "build", ".pytest_cache"}
-    & set(path.parts)
-)
+NOT_OURS = {".venv", ".venv-peers", "runs", "exports", "site", "build", ".pytest_cache"}
+
+
+def pages() -> Iterator[Path]:
+    """The Markdown files of this repository; it does not look into NOT_OURS, which are large."""
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = set(folders) - NOT_OURS
+        yield from (Path(folder, name) for name in files if name.endswith(".md"))
+
+
+PAGES = sorted(pages())
 
 
 def prose(path: Path) -> str:
@@ -105,6 +112,21 @@ def test_links_of_the_site_have_a_target(site):
     assert list(gallery.broken(site)) == []
     (site / "new.html").write_text('<a href="gone.html">x</a><a href="#nowhere">y</a>')
     assert list(gallery.broken(site)) == ["new.html: gone.html", "new.html: #nowhere"]
+
+
+def test_the_site_has_the_best_policy_s_replay_as_a_page_and_in_a_notebook(site):
+    best = Path("results/minitaur/best/replay.html")
+    assert (site / best).read_bytes() == (ROOT / best).read_bytes()
+    assert 'best/replay.html"' in (site / best.parent / "index.html").read_text()
+    page = (site / "notebooks" / "05_compare_runs.html").read_text()
+    assert '<iframe srcdoc="' in page
+    assert f'href="../{best}"' in page
+
+
+def test_outputs_do_not_link_to_runs_that_are_not_tracked():
+    text = '<a href="runs/0001/a.html">a</a><a href="../README.md">b</a><img src="data:x">'
+    kept = '<a >a</a><a href="../README.md">b</a><img src="data:x">'
+    assert gallery.without_dead_links(text, Path("notebooks/03.ipynb")) == kept
 
 
 def test_pages_of_the_site_contain_pictures_and_videos(site):

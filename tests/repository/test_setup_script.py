@@ -301,4 +301,5 @@ def test_make_uses_the_python_named_by_PYTHON(checkout):
     named = checkout.fake("elsewhere/python")
     assert checkout.run("make", "setup", f"PYTHON={named}").returncode == 0
     assert checkout.run("make", "test").returncode == 0
-    assert checkout.calls() == ["-m pytest -n auto --maxprocesses 4 --dist loadfile"]
+    side_by_side = "-n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder"
+    assert checkout.calls() == [f"-m pytest {side_by_side}"]
