@@ -7,8 +7,9 @@
 
 PY := .venv/bin/python
 SEEDS ?= 0 1 2
-# A process takes one or two gigabytes, with what its tests start.
-SIDE_BY_SIDE := -n $(shell nproc 2>/dev/null || echo auto) --maxprocesses 4 --dist loadfile
+# One process more than CPUs, because tests often wait. A process takes one or two gigabytes, with what its
+# tests start. Long files come first (tests/conftest.py).
+SIDE_BY_SIDE := -n $(shell n=$$(nproc 2>/dev/null) && echo $$((n + 1)) || echo auto) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 26

@@ -23,6 +23,24 @@ SMALL = {
 }
 
 
+# The files that take longest, longest first. Processes side by side begin with them: one that comes
+# last would keep a single process busy.
+LONG = (
+    *("test_notebook_03", "test_driver", "test_wiring", "test_checkpoint"),
+    *("test_notebook_03_endings", "test_notebook_02", "test_strategy", "test_local"),
+    *("test_sweep", "test_oracles", "test_launcher", "test_notebook_05", "test_doctor"),
+    *("test_export", "test_video", "test_notebook_01", "test_exercises", "test_server_process"),
+    *("test_notebook_03_losses", "test_notebook_06", "test_bad_input"),
+)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Puts LONG first in a process of pytest-xdist, which deals files in the order of the tests."""
+    if hasattr(config, "workerinput"):
+        place = {name: number for number, name in enumerate(LONG)}
+        items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
+
+
 @pytest.fixture
 def small_config():
     """A configuration that trains in seconds; `small_config(seed=3)` changes fields."""
