@@ -80,7 +80,7 @@ def grade(number: str, answer: Any, **material: Any) -> Verdict:
     except WrongAnswer as wrong:
         return Verdict(NOT_YET, str(wrong))
     except StalledError as stalled:
-        return Verdict(NOT_YET, f"The check waited in vain: it {stalled}.")
+        return Verdict(NOT_YET, f"The check timed out: it {stalled}.")
     except Exception as error:  # whatever a learner's code may raise
         lines = str(error).splitlines() or ["without a message"]
         return Verdict(NOT_YET, f"Your answer raised {type(error).__name__}: {lines[0]}")

@@ -66,7 +66,7 @@ def _compare_ready(
     if given and not held:
         raise WrongAnswer(f"{found}Nothing was written, so whatever is read is not experience.")
     if given:
-        raise WrongAnswer(f"{found}One step is no window of two.")
+        raise WrongAnswer(f"{found}One step is not enough for a window of two.")
     raise WrongAnswer(f"{found}That is enough for one window.")
 
 
@@ -203,7 +203,9 @@ def importance_weights(answer: Callable) -> None:
     for beta in (1.0, 0.5, 0.0):
         w = np.asarray(call(answer, p, beta), float)
         if w.shape != p.shape:
-            raise WrongAnswer(f"There must be {len(p)} weights, one an item; yours are {echo(w)}.")
+            raise WrongAnswer(
+                f"There must be {len(p)} weights, one for each item; yours are {echo(w)}."
+            )
         if np.allclose(w, p**-beta / np.max(p**-beta)):
             continue
         found = f"For p = {p.tolist()} and β = {beta:g} yours are {np.round(w, 3).tolist()}. "
@@ -300,7 +302,8 @@ def probabilities(answer: Callable) -> None:
         given = np.asarray(call(answer, errors, alpha, epsilon), float)
         if given.shape != errors.shape:
             raise WrongAnswer(
-                f"There must be {len(errors)} probabilities, one a row; yours are {echo(given)}."
+                f"There must be {len(errors)} probabilities, one for each row; "
+                f"yours are {echo(given)}."
             )
         priorities = np.abs(errors) + epsilon
         true = priorities**alpha / np.sum(priorities**alpha)
@@ -335,7 +338,8 @@ EXERCISES = {
         within_episodes, "DQN's loss masks such windows, SAC's does not and needs this filter."
     ),
     "02.4": Exercise(
-        largest_deviation, "With a scale that bias cannot change, one count far off is evidence."
+        largest_deviation,
+        "The scale must not depend on the counts: a biased count would enlarge it.",
     ),
     "02.5": Exercise(
         restore, "A training that resumes with an empty buffer forgets what it learned from."

@@ -185,7 +185,7 @@ def workers_fed(answer: Callable) -> None:
                 "so the learner takes more of them, not fewer."
             )
         if np.isclose(given, 1 / true):
-            raise WrongAnswer(f"{found}That is upside down: how many learners one worker needs.")
+            raise WrongAnswer(f"{found}That is inverted: it is how many learners one worker needs.")
         if np.isclose(given, learner / worker):
             raise WrongAnswer(f"{found}You left out the ratio.")
         if given == true // 1:

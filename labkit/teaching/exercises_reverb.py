@@ -70,7 +70,7 @@ def five_apart(answer: Callable) -> None:
             if "None data references" not in str(error):
                 raise
             raise WrongAnswer(
-                f"A window of {recorder.window} has forgotten the first step of the item: "
+                f"A window of {recorder.window} no longer holds the first step of the item: "
                 f"from t to t + {APART} there are {APART + 1} steps."
             ) from None
         contents = inspect_server(client)
@@ -112,7 +112,7 @@ def sharing(answer: Callable) -> None:
             continue
         found = f"T = {steps}, L = {length}: measured {measured:.3g}, yours {given:.3g}. "
         if np.isclose(given, 1 / measured):
-            raise WrongAnswer(f"{found}It is upside down: copies are what is larger.")
+            raise WrongAnswer(f"{found}It is inverted: the copies need more memory.")
         if np.isclose(given, length):
             raise WrongAnswer(f"{found}Steps near both ends are in fewer than L items.")
         if np.isclose(given, length * (items - 1) / steps):
@@ -148,7 +148,7 @@ def exponent(answer: Callable) -> None:
         if np.isclose(alpha, ratio / priority):
             raise WrongAnswer(f"{found}α is an exponent, p^α, and not a factor.")
         if ratio != 1 and np.isclose(alpha * np.log(ratio), np.log(priority)):
-            raise WrongAnswer(f"{found}The logarithms are upside down.")
+            raise WrongAnswer(f"{found}The quotient of the logarithms is inverted.")
         raise WrongAnswer(f"{found}Solve p^α = ratio for α.")
 
 
@@ -189,7 +189,7 @@ def _compare_kept(kept: list[float], inserted: list[float]) -> None:
     if len(kept) != len(best):
         raise WrongAnswer(f"The table keeps {len(kept)} items, not 4: `max_size` says how many.")
     if kept == sorted(inserted)[:4]:
-        raise WrongAnswer(f"It kept the lowest, {kept}: the remover names who goes, not who stays.")
+        raise WrongAnswer(f"It kept the lowest, {kept}: the remover selects the item that goes.")
     if kept == sorted(inserted[-4:]):
         raise WrongAnswer(f"It kept the newest, {kept}: the remover must look at priorities.")
     if kept != best:
@@ -216,10 +216,12 @@ def insert_order(answer: str, samples_per_insert: int = 8) -> None:
     if answer == true:
         return
     after = balance + samples_per_insert
-    reason = "which the table allows, and inserts go first" if insert else "above the limit of 16"
+    reason = "above the limit of 16, so a sample comes first"
+    if insert:
+        reason = "which the table allows, and inserts go first"
     raise WrongAnswer(
-        f"Request {len(true)} is another one: the balance is {balance} there, and an insert would "
-        f"raise it to {after}, {reason}."
+        f"Request {len(true)} of your answer is wrong: the balance is {balance} there, and an "
+        f"insert would raise it to {after}, {reason}."
     )
 
 
@@ -291,13 +293,14 @@ EXERCISES = {
         exponent, "You can choose α from how much more often a surprising item should be drawn."
     ),
     "01.4": Exercise(
-        best_four, "Sampler and remover are independent: one chooses what is read, one what goes."
+        best_four,
+        "Sampler and remover are independent: one selects what is read, the other what is removed.",
     ),
     "01.5": Exercise(
         insert_order, "The error buffer is how far the two sides may drift from the ratio."
     ),
     "01.6": Exercise(
-        freed_bytes, "Chunks longer than items save CPU, but may keep alive what nobody needs."
+        freed_bytes, "Chunks longer than items save CPU, but may keep steps that no item needs."
     ),
     "01.7": Exercise(
         deliver, "Until a flush, the full chunk or the episode's end, the server has nothing."

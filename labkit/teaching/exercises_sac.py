@@ -226,7 +226,7 @@ def horizon(answer: Callable) -> None:
             1 / (1 - gamma): "1 / (1 − γ) is the sum of all powers of γ, whatever the share is.",
             true - 1: f"After {true - 1} steps the weight is still {gamma ** (true - 1):.4f}.",
             exact: "A number of steps is whole: round up.",
-            1 / exact: "The quotient is upside down: γ^n = share, so n = log(share) / log γ.",
+            1 / exact: "The quotient is inverted: γ^n = share, so n = log(share) / log γ.",
         }
         hints = [text for wrong, text in usual.items() if np.isclose(given, wrong)]
         raise WrongAnswer(

@@ -54,7 +54,7 @@ class PrioritizedBuffer(RingBuffer):
 
     def add(self, row: Any) -> None:
         """Stores a row with the largest priority there is."""
-        # The error of a new row is unknown: the largest priority so far makes it likely soon.
+        # Its error is unknown. The largest priority so far makes an early draw likely.
         self.scaled[self.added % len(self.rows)] = self.scaled.max() or 1.0
         super().add(row)
 

@@ -57,7 +57,7 @@ def coverage(
             left.plot(*batch.T, "o", color=colour, markersize=4, label=label)
         left.set(xlabel="cart position (m)", ylabel="pole angle (degrees)")
         left.set_title("states of two batches")
-        left.legend(loc="lower right", fontsize=8, frameon=True)
+        left.legend(loc="lower right", fontsize=8, frameon=True, markerscale=3)
         right.plot(sizes, covered, "o-", color=BLUE)
         right.set(xscale="log", xlabel="newest transitions in the buffer", ylim=(0, None))
         right.set(ylabel="cells covered, of 100", title="what a batch covers")

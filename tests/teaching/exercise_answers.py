@@ -95,7 +95,7 @@ def follow(critic, target, tau):
 
 WRONG: dict[str, Wrong] = {
     "01.1": {
-        "window of 5": (pairs(5, "[-6, -1]"), "A window of 5 has forgotten the first step"),
+        "window of 5": (pairs(5, "[-6, -1]"), "A window of 5 no longer holds the first step"),
         "window of 8": (pairs(8, "[-6, -1]"), "a window of 8 keeps more steps"),
         "a slice": (pairs(6, "-6:"), "a slice takes all between its ends"),
         "four steps": (pairs(6, "[-5, -1]"), "your first item are 4 steps apart: [1, 5]"),
@@ -108,14 +108,14 @@ WRONG: dict[str, Wrong] = {
             "sharing_factor = lambda T, L: L * (T - L) / T",
             "There is one item more: 9 of them, not 8",
         ),
-        "upside down": ("sharing_factor = lambda T, L: T / (L * (T - L + 1))", "upside down"),
+        "inverted": ("sharing_factor = lambda T, L: T / (L * (T - L + 1))", "It is inverted"),
         "no number": ("sharing_factor = lambda T, L: 'three'", "must be a number, but it is"),
     },
     "01.3": {
         "a factor": ("exponent = lambda p, ratio: ratio / p", "an exponent, p^α, and not a factor"),
-        "upside down": (
+        "inverted": (
             "exponent = lambda p, ratio: np.log(p) / np.log(ratio)",
-            "The logarithms are upside down",
+            "The quotient of the logarithms is inverted",
         ),
         "negative": ("exponent = lambda p, ratio: -1.5", "no negative exponent"),
         "one number": ("exponent = lambda p, ratio: 1.5", "Solve p^α = ratio for α"),
@@ -128,20 +128,23 @@ WRONG: dict[str, Wrong] = {
         "only the best": (table("MaxHeap", "MinHeap", 4), "does not draw all four equally"),
         "a queue": (
             "best_table = lambda name: reverb.Table.queue(name, 4)",
-            "The check waited in vain: it gave up waiting to insert after 1 s",
+            "The check timed out: it gave up waiting to insert after 1 s",
         ),
         "a name": ("best_table = lambda name: name", "must return a reverb.Table"),
     },
     "01.5": {
         "one insert first": (
             "my_order = 'I' + 2 * 'ssssssssI' + 's'",
-            "Request 2 is another one: the balance is 8 there, and an insert would raise it to 16",
+            "Request 2 of your answer is wrong: the balance is 8 there, and an insert would",
         ),
         "two and two": (
             "my_order = 'II' + 16 * 's' + 'II'",
-            "Request 11 is another one: the balance is 8 there",
+            "Request 11 of your answer is wrong: the balance is 8 there",
         ),
-        "three inserts": ("my_order = 'III' + 17 * 's'", "raise it to 24, above the limit of 16"),
+        "three inserts": (
+            "my_order = 'III' + 17 * 's'",
+            "raise it to 24, above the limit of 16, so a sample comes first",
+        ),
         "words": ("my_order = 'insert'", "must be 20 letters I or s"),
     },
     "01.6": {
@@ -156,7 +159,7 @@ WRONG: dict[str, Wrong] = {
     "02.1": {
         "one is enough": (
             "ready = lambda b, n: (b.size if hasattr(b, 'size') else b.num_frames()) > 0",
-            "steps held: 1, steps in a window: 2. You say True. One step is no window of two",
+            "You say True. One step is not enough for a window of two",
         ),
         "only num_frames": (
             "ready = lambda b, n: b.num_frames() >= n",
@@ -189,7 +192,7 @@ WRONG: dict[str, Wrong] = {
             masked("~windows.is_boundary()[:, 0] & (windows.discount[:, 0] > 0)"),
             "drops the window 6 → 7, which leads to the end of an episode",
         ),
-        "upside down": (masked("windows.is_boundary()[:, 0]"), "The window 7 → 8 crosses"),
+        "inverted": (masked("windows.is_boundary()[:, 0]"), "The window 7 → 8 crosses"),
         "the start": (
             masked("windows.step_type[:, 0] == StepType.MID"),
             "drops the window 8 → 9, which is within one",
@@ -418,7 +421,7 @@ WRONG: dict[str, Wrong] = {
             "After 298 steps the weight is still 0.0500",
         ),
         "not whole": ("horizon = lambda g, share: np.log(share) / np.log(g)", "is whole: round up"),
-        "upside down": ("horizon = lambda g, share: np.log(g) / np.log(share)", "is upside down"),
+        "inverted": ("horizon = lambda g, share: np.log(g) / np.log(share)", "is inverted"),
         "always": ("horizon = lambda g, share: 299", "share 0.5: 7 steps, yours is 299. Solve"),
     },
     "03.8": {
@@ -542,7 +545,7 @@ WRONG: dict[str, Wrong] = {
     },
     "04.6": {
         "divided": ("workers_fed = lambda l, r, w: l / r / w", "You divide by the ratio"),
-        "upside down": ("workers_fed = lambda l, r, w: w / (l * r)", "upside down"),
+        "inverted": ("workers_fed = lambda l, r, w: w / (l * r)", "That is inverted"),
         "no ratio": ("workers_fed = lambda l, r, w: l / w", "You left out the ratio"),
         "whole": ("workers_fed = lambda l, r, w: l * r // w", "Do not round"),
         "a guess": ("workers_fed = lambda l, r, w: 7", "uses 600 env steps a second"),
