@@ -42,22 +42,24 @@ explains the memories and shows these curves.
 
 ![Mean return over env steps, a panel for each memory](curves.png)
 
-The line is the mean of {len(seeds)} seeds, the band spans the worst to the best seed. Each evaluation is the mean of {settings.eval_episodes} episodes with the best
-actions.
+The line is the mean of {len(seeds)} seeds; the band spans the worst to the best seed. Each evaluation is the mean return of {settings.eval_episodes} episodes in which
+the agent always takes the action with the highest Q.
 
 ## Result
 
 {markdown(replay_results.summary(shown).reset_index())}
 
 `whole run` is the mean of all evaluations of a run, `end` the mean of the last {replay_results.LAST}; ± is the standard deviation over seeds. The
-highest possible return is 200. Each memory compared with `large` (Welch's test; Holm's correction for the tests of each score):
+highest possible return is 200. The list compares each memory with `large`, by the difference of the means and Welch's test. Each
+p-value is corrected for the four tests of its score, by Holm's method.
 
 {chr(10).join(f"- {sentence}" for sentence in replay_results.verdicts(shown))}
 
 ### With one learning rate for all
 
-The score that chose the learning rates is the mean over the whole run, from three seeds. It favours fast learning; at the end, another rate can be better. So all memories were
-also run with the rate {replay_results.COMMON_RATE:g}. This comparison was added after the first one had been seen.
+Each memory got the learning rate with the best mean over the whole run, on three seeds. This score favours a rate that learns fast, and
+another rate can be better at the end of a run. So all memories were also run with the learning rate {replay_results.COMMON_RATE:g}. This comparison was added
+after the results of the first one were known.
 
 {markdown(replay_results.summary(common).reset_index())}
 
@@ -65,27 +67,27 @@ also run with the rate {replay_results.COMMON_RATE:g}. This comparison was added
 
 ## Settings
 
-{", ".join(used)}. β of the importance weights rises linearly to 1; α is 0.6 and ε 0.01. One env step is one gradient step.
-With a ring of one row, each of the rows in a batch is the newest transition: one gradient step on each transition, in the order of
-collection.
+{", ".join(used)}. The agent takes one gradient step for each env step. In prioritised replay, the
+priority of a transition is (|TD error| + 0.01) to the power of α = 0.6; the exponent β of the importance weights rises linearly to 1. The
+memory of `no replay` holds one transition, so all rows of a batch are the newest transition. Each transition gets one gradient step.
 
 ## What was tried
 
-Learning rates {listed([f"{rate:g}" for rate in sorted(table.learning_rate.unique())])} for each memory, on the seeds {listed(tuning_seeds)}. The best mean over the whole run was chosen,
-memory by memory. The reported seeds, {listed(seeds)}, had no part in that. No other setting was varied.
+Each memory was run with the learning rates {listed([f"{rate:g}" for rate in sorted(table.learning_rate.unique())])}, on the seeds {listed(tuning_seeds)}. For each memory, the rate with
+the best mean over the whole run was chosen. The reported seeds, {listed(seeds)}, were not used for this choice. No other setting was varied.
 
 {markdown(_tried(tuned))}
 
-{_others(table)}Before that, two runs of 15 000 env steps with evaluations of 10 episodes (no replay, learning rate 0.0003, seeds 100 and 101; at the end
-both scored 9.4; a third was stopped) and eight of 10 to 2 000 env steps (large and prioritised, seed 100) measured the duration. Then env steps, exploration and
-evaluations were shortened to the settings above. One more run was stopped half-way when the learning rate 0.03 was
-added to the list.
+{_others(table)}Earlier runs measured how long a run takes. Two had 15 000 env steps and evaluations of 10 episodes (no replay, learning rate 0.0003, seeds
+100 and 101); both scored 9.4 at the end, and a third was stopped. Eight had 10 to 2 000 env steps (large and prioritised, seed 100). Then
+the number of env steps, the exploration and the evaluations were reduced to the settings above. One more run was stopped half-way when
+the learning rate 0.03 was added to the list.
 
 ## Limits
 
-One task, and an easy one: a run has {spaced(settings.env_steps)} env steps. Five seeds detect large differences only. Five learning rates are a coarse
-choice{_edge(table)}. α, ε and the first β are the paper's or common values, and were not tuned for prioritised replay. Draws are independent; the paper
-stratifies them.
+CartPole is one task, and an easy one: a run has {spaced(settings.env_steps)} env steps. Five seeds detect large differences only. Five learning rates are a
+coarse grid{_edge(table)}. For prioritised replay, α, the 0.01 in the priority and the first β are the paper's or common values, and were not tuned.
+The draws from its memory are independent; the paper stratifies them.
 """
 
 
@@ -107,7 +109,9 @@ def _edge(table: pd.DataFrame) -> str:
     """Which memories chose the highest learning rate that was tried, as the end of a sentence."""
     highest = table.learning_rate.max()
     names = [name for name, rate in replay_results.chosen_rates(table).items() if rate == highest]
-    return f"; the best of {listed(names)} is the highest that was tried" if names else ""
+    return (
+        f"; for {listed(names)}, the best rate is the highest one that was tried" if names else ""
+    )
 
 
 def _others(table: pd.DataFrame) -> str:

@@ -88,9 +88,9 @@ def page(rows: Sequence[dict[str, Any]], timing: dict[str, Any] | None) -> str:
     .venv/bin/python -m benchmarks.lunarlander            # trains, confirms and times, then writes this page
     .venv/bin/python -m benchmarks.lunarlander --page     # only writes this page
 
-A run ends at the first evaluation with a mean return of at least {SOLVED:.0f} over {EPISODES} deterministic episodes. All evaluations of a run play the same
-{EPISODES} episodes, and the run ends at the best of several results. Its first mean of {SOLVED:.0f} therefore tends to overestimate the policy. A run counts as solved only if
-its policy also has a mean of {SOLVED:.0f} over 100 new episodes. The first command plays them (`confirm`). {verdict(rows)}
+A run ends at the first evaluation with a mean return of at least {SOLVED:.0f} over {EPISODES} deterministic episodes. This mean tends to overestimate the policy,
+because it is the best of several evaluations on the same {EPISODES} episodes. So a run counts as solved only if its policy also has a mean of {SOLVED:.0f} over
+100 new episodes, which the first command plays. {verdict(rows)}
 
 {markdown(pd.DataFrame(shown))}
 
@@ -117,11 +117,12 @@ def verdict(rows: Sequence[dict[str, Any]]) -> str:
     solved = [
         one for one in reached if one not in unconfirmed and one["confirmed_mean_return"] >= SOLVED
     ]
-    text = f"Of {counted(len(rows), 'run')}, {len(reached)} reached the mean and {len(solved)} {'is' if len(solved) == 1 else 'are'} confirmed."
-    if again := [one for one in unconfirmed if not one["replaced"]]:
-        text += f" {len(again)} cannot be confirmed, because their policies were not kept: these must be run again."
-    if gone := len(unconfirmed) - len(again):
-        text += f" {gone} cannot be confirmed, because their policies were not kept: these were run again."
+    text = f"{len(reached)} of {counted(len(rows), 'run')} reached a mean of {SOLVED:.0f}; new episodes confirmed {len(solved)} of these."
+    again = [one for one in unconfirmed if not one["replaced"]]
+    for number, needed in ((len(again), "must"), (len(unconfirmed) - len(again), "had to")):
+        if number:
+            these = "these runs" if number > 1 else "this run"
+            text += f" The policies of {counted(number, 'run')} were not kept, so {these} {needed} be made again."
     return text
 
 
@@ -133,8 +134,8 @@ def replaced_sentence(rows: Sequence[dict[str, Any]]) -> str:
     names = sorted({f"{one['executor']} seed {one['seed']}" for one in gone})
     reached = sum(one["ended"] == REACHED for one in gone)
     return (
-        f"{listed(names)} had been run before with the same configuration, {counted(len(gone), 'run')} in all. {reached} of them reached the mean of "
-        f"{SOLVED:.0f}, and {len(gone) - reached} were stopped below it. The table lists them, too."
+        f"Of these runs, {listed(names)} had been run before with the same configuration. The table lists the earlier runs, too: {reached} reached the mean of "
+        f"{SOLVED:.0f}, and {len(gone) - reached} were stopped below it."
     )
 
 
@@ -144,13 +145,14 @@ def timing_text(timing: dict[str, Any] | None) -> str:
         return ""
     seconds = timing["seconds_per_20000_steps"]
     table = pd.DataFrame(
-        {"": name, "seconds of 20 000 iterations": ", ".join(f"{one:.0f}" for one in values)}
+        {"": name, "seconds for 20 000 iterations": ", ".join(f"{one:.0f}" for one in values)}
         for name, values in seconds.items()
     )
     repeats = max(map(len, seconds.values()))
     limits = reservation(caveats(timing["machine"]))
     return (
-        f"## Timing\n\n{markdown(table)}\n\nEach was measured {counted(repeats, 'time')}.{limits}"
+        f"## Timing\n\n{markdown(table)}\n\n`sb3` is SAC of Stable-Baselines3. Each was measured "
+        f"{'once' if repeats == 1 else counted(repeats, 'time')}.{limits}"
     )
 
 
@@ -164,9 +166,10 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
             name = {"ray": "on Ray", "local": "on the local executor"}[executor]
             parts.append(f"{len(reached)} of {counted(len(own), 'run')} {name}")
     return (
-        f"On LunarLanderContinuous, {listed(parts)} reached a mean return of {SOLVED:.0f} over {EPISODES} episodes. Each evaluation of a\n"
-        f"run plays the same episodes, so a run counts as solved only if new episodes confirm it. {verdict(rows)}\n"
-        "[The page on the lander](../results/lunarlander/README.md) lists every run, the replaced ones included."
+        f"On LunarLanderContinuous, {listed(parts)} reached a mean return of {SOLVED:.0f} over {EPISODES} episodes. All evaluations\n"
+        f"of a run play the same {EPISODES} episodes, so a run counts as solved only if its policy also has a mean of {SOLVED:.0f} over 100 new episodes.\n"
+        f"{verdict(rows)}\n"
+        "[The page on the lander](../results/lunarlander/README.md) lists every run, including those that a later run replaced."
     )
 
 

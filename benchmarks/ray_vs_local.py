@@ -38,9 +38,13 @@ SUMMARY = ROOT / "docs" / "distributed.md"
 LOCAL = ("local", STUDY / "no-greedy_share", "seed-", (1, 2, 3))
 # Those of labkit 0.1, with which the tracked runs were made.
 EARLIER_DEFAULTS: dict[str, Any] = {
-    "n_step": 5,
+    "gamma": 0.99,
+    "initial_collect_steps": 10_000,
+    "critic_learning_rate": 3e-4,
+    "actor_learning_rate": 3e-4,
+    "alpha_learning_rate": 3e-4,
+    "learning_rate_decay_steps": 0,
     "actor_update_period": 1,
-    "warm_up_correlation": 0.0,
 }
 AGAIN = ("local", STUDY / "no-greedy_share-again", "seed-", (1, 2))
 EARLIER = ("ray, every 50", RESULTS, "every-50-", (1, 2, 3))
@@ -115,8 +119,8 @@ def comparisons(rows: list[dict[str, Any]], lost: pd.DataFrame) -> pd.DataFrame:
     gone = list(lost.mean_return)
     sets = {
         "tracked, this version": ray,
-        "and the lost ones": ray + gone,
-        "and those of the earlier version: all": ray + gone + earlier,
+        "tracked and lost, this version": ray + gone,
+        "all, with the earlier version": ray + gone + earlier,
     }
     found = []
     for name, values in sets.items():
@@ -166,15 +170,15 @@ def page(rows: list[dict[str, Any]], lost: pd.DataFrame, iterations: int) -> str
     .venv/bin/python -m benchmarks.ray_vs_local            # trains what is missing, then writes this page
     .venv/bin/python -m benchmarks.ray_vs_local --page     # only writes this page
 
-Each run takes {spaced(iterations)} gradient steps with the defaults of labkit 0.1, but without the deterministic episodes that its collection had
-by default. Its score is the mean return of 20 deterministic episodes. The table lists every run that was made: {counted(len(listing), "run")}, of which {len(lost)} were lost.
+Each run takes {spaced(iterations)} gradient steps. All runs have the defaults of labkit 0.1, except that they collect no deterministic episodes. The score of a
+run is the mean return of 20 deterministic episodes. The table lists every run that was made: {counted(len(listing), "run")}, of which {len(lost)} were lost.
 
 {markdown(pd.DataFrame(listing))}
 
 "ray, every 50" is an earlier version of the executor. It sent new weights every 50 gradient steps instead of every 10. A seed does not fix what Reverb
 samples, so two runs of one seed differ, and the table may list a seed twice.
 
-The {len(local)} local runs have a mean of {np.mean(local):+.2f}. Welch's two-sided t-test compares them with
+The {len(local)} local runs have a mean of {np.mean(local):+.2f}. This table compares three sets of runs on Ray with them; p is that of Welch's two-sided t-test.
 
 {markdown(shown)}
 
@@ -186,11 +190,12 @@ The {len(local)} local runs have a mean of {np.mean(local):+.2f}. Welch's two-si
 
 def conclusion(every: pd.Series, present: pd.Series) -> str:
     """What the comparison with all runs and with those of this version supports."""
-    verdict = "detectable" if every.p < 0.05 else "not detectable"
+    verdict = "finds a difference" if every.p < 0.05 else "does not find a difference"
     return (
-        f"With all {every.n} runs on Ray the difference is {every['minus local']:+.2f} and {verdict} at level 0.05 "
-        f"(p = {every.p:.2g}); with the {present.n} tracked ones of this version it is {present['minus local']:+.2f} (p = {present.p:.2g}). "
-        "So few runs do not show that the executors are equal. Runs of two versions are not one sample."
+        f"The mean of all {every.n} runs on Ray differs from the local mean by {every['minus local']:+.2f}; the test {verdict} at level 0.05 (p = {every.p:.2g}). "
+        f"The {present.n} tracked runs\nof this version differ by {present['minus local']:+.2f} (p = {present.p:.2g}). "
+        "With so few runs, a p-value above 0.05 does not show that the executors are equal. The set of all\n"
+        "runs also mixes two versions of the executor."
     )
 
 
@@ -199,11 +204,13 @@ def sentence(rows: list[dict[str, Any]], lost: pd.DataFrame, iterations: int) ->
     local = [row["mean_return"] for row in rows if row["executor"] == "local"]
     compared = comparisons(rows, lost)
     every, present = compared.iloc[-1], compared.iloc[0]
+    earlier = sum(row["executor"] == EARLIER[0] for row in rows)
     return (
-        f"On the Minitaur, each run took {spaced(iterations)} gradient steps. {len(local)} runs on the local executor have a mean return of {np.mean(local):+.2f}; {every.n} runs on Ray\n"
-        f"have {every['mean']:+.2f} (Welch's p = {every.p:.2g}), including lost runs and those of an earlier version of the executor. The {present.n} tracked runs of the\n"
-        f"present executor have {present['mean']:+.2f} (p = {present.p:.2g}). All used the settings of labkit 0.1, but without its deterministic episodes. So few runs\n"
-        "do not show that the executors are equal. [The page on both executors](../results/ray_vs_local/README.md) lists every run."
+        f"On the Minitaur, each run took {spaced(iterations)} gradient steps with the defaults of labkit 0.1, except that it collected no deterministic\n"
+        f"episodes. {len(local)} runs on the local executor have a mean return of {np.mean(local):+.2f}, and {every.n} runs on Ray have {every['mean']:+.2f} (Welch's p = {every.p:.2g}). The\n"
+        f"runs on Ray include {len(lost)} whose files were lost and {earlier} of an earlier version of the executor. The {present.n} tracked runs of the present\n"
+        f"version have {present['mean']:+.2f} (p = {present.p:.2g}). So few runs cannot show that the executors are equal.\n"
+        "[The page on both executors](../results/ray_vs_local/README.md) lists every run."
     )
 
 

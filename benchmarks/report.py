@@ -73,7 +73,7 @@ def _throughput(results: dict[str, Any]) -> str:
         )
     if bound := _sum_of_parts(results):
         cpu, wall = bound
-        name = "sum of the parts alone / cores"
+        name = "sum of the components alone / cores"
         rows.append((name, f"{1e3 / wall:.0f}", "", "", "", f"{cpu:.1f}", ""))
     if "floor" in results:
         floor = results["floor"]
@@ -103,8 +103,8 @@ def _less_cpu(results: dict[str, Any]) -> str:
     ]
     label = results["implementations"]["labkit_earlier"]["label"]
     return (
-        f"CPU time of an iteration next to {label} in the same rounds: {'; '.join(saved)} "
-        f"(aim {CPU_AIM:.0%} less)."
+        f"An iteration takes less CPU time than in {label}, measured in the same rounds: "
+        f"{'; '.join(saved)} (aim: {CPU_AIM:.0%} less)."
     )
 
 
@@ -127,11 +127,12 @@ def _ray(results: dict[str, Any]) -> str:
         if key in typical
     ]
     if "floor" in results:
-        beside.append(f"{it['rate'] * results['floor']['floor_ms'] / 1e3:.0%} of the floor")
+        beside.append(f"{it['rate'] * results['floor']['floor_ms'] / 1e3:.0%} of the floor's rate")
     return (
-        f"The Ray executor, one rollout worker: {'; '.join(beside)}. Samples per insert: "
-        f"{it['samples_per_insert']:.1f} for 256;\nweights in use were "
-        f"{it['staleness_median']:.0f} env steps older than the newest in the median, "
+        f"The speed of the Ray executor with one rollout worker: {'; '.join(beside)}.\n"
+        f"The learner drew {it['samples_per_insert']:.1f} samples per inserted transition; "
+        "256 is configured. The weights of the rollout worker\nwere older than the learner's "
+        f"newest by a median of {it['staleness_median']:.0f} env steps, and by "
         f"{it['staleness_max']:.0f} at most."
     )
 
@@ -178,9 +179,9 @@ def _breakdown(results: dict[str, Any]) -> str:
             rows,
         )
         + "\n\nGradient steps run in a second thread, in parallel, and include sampling. "
-        f"Floor: {floor['physics_ms']:.2f} ms of physics and\n"
-        f"{floor['flops'] / 1e6:.0f} MFLOP at {rate:.0f} GFLOP/s a core, "
-        f"overlapped without loss on {floor['cores']} cores: {floor['floor_ms']:.2f} ms."
+        f"The floor counts {floor['physics_ms']:.2f} ms of physics and\n"
+        f"{floor['flops'] / 1e6:.0f} MFLOP of matrix products at {rate:.0f} GFLOP/s a core. "
+        f"If {floor['cores']} cores share them without loss, they take {floor['floor_ms']:.2f} ms."
         + _cpu_by_thread(results)
     )
 
@@ -193,9 +194,9 @@ def _cpu_by_thread(results: dict[str, Any]) -> str:
     measured = results["breakdown"]
     threads = "; ".join(f"{part} {ms:.2f}" for part, ms in measured["cpu_in_loop"].items())
     return (
-        f"\nCPU milliseconds of an iteration by thread, in the loop: {threads}; in all "
-        f"{measured['cpu_ms']:.2f}. The parts alone\ntake {bound[0]:.2f}: on "
-        f"{results['floor']['cores']} cores that run them side by side without a loss "
+        f"\nCPU time of an iteration in the loop, in milliseconds: {threads}; in all "
+        f"{measured['cpu_ms']:.2f}. The components\nalone take {bound[0]:.2f} ms of CPU time. "
+        f"If {results['floor']['cores']} cores shared it without loss, that would be "
         f"{bound[1]:.2f} ms."
     )
 
@@ -225,15 +226,15 @@ def _growth(growth: dict[str, Any]) -> str:
             strict=True,
         )
     ]
-    header = ("stored transitions", "iterations/s", "of the smallest's", "resident MiB")
+    header = ("stored transitions", "iterations/s", "share of the first row", "resident MiB")
     least, most = min(paired_ratios(growth)), max(growth["resident_mib"])
     met = least >= GROWTH_AIM and most < MEMORY_AIM_MIB
     return (
         _table(header, rows)
-        + "\n\nThe ratio is the median of the rounds' own ratios. "
-        + f"Aim: at least {GROWTH_AIM} of the smallest's speed, below {MEMORY_AIM_MIB} MiB: "
-        + f"{'met' if met else 'missed'}.\n"
-        + f"{growth['bytes_per_transition']:.0f} bytes a transition; its numbers alone are "
+        + "\n\nEach round compares its own speeds; the share is the median over the rounds. "
+        + f"The aim is a share of at least {GROWTH_AIM},\nbelow {MEMORY_AIM_MIB} MiB: "
+        + f"{'met' if met else 'missed'}. A stored transition takes "
+        + f"{growth['bytes_per_transition']:.0f} bytes; its numbers alone are "
         + f"{growth['raw_bytes']} bytes."
     )
 

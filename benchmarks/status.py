@@ -96,20 +96,23 @@ def sentence() -> str:
     """README.md's sentences about throughput."""
     results = json.loads((RESULTS / "throughput.json").read_text())
     typical, machine = report.medians(results["implementations"]), results["machine"]
-    times = typical["labkit"]["rate"] / typical["published"]["rate"]
+    times, same = (
+        typical[key]["rate"] / typical["published"]["rate"] for key in ("labkit", "labkit_same")
+    )
     ratio = report.paired_ratios(results["growth"])[-1]
     smallest, largest = (spaced(results["growth"]["sizes"][place]) for place in (0, -1))
     text = (
-        f"With the same networks and {machine['cores']} cores, labkit's loop is {times:.1f} times as fast as the loop of the TF-Agents tutorial. With {largest} stored\n"
-        f"transitions, labkit trains at {ratio:.0%} of the speed with {smallest} (aim: {report.GROWTH_AIM:.0%}). `make bench` measured this on {machine['date']} (commit\n"
-        f"{machine['commit']})."
+        f"With layers of the same size and {machine['cores']} cores, labkit's loop is {times:.1f} times as fast as the loop of the TF-Agents tutorial. It is\n"
+        f"{same:.1f} times as fast if both do the same work in each iteration; labkit's defaults update the actor in every second one. With\n"
+        f"{largest} transitions in the replay table, the loop runs at {ratio:.0%} of the speed with {smallest} (aim: {report.GROWTH_AIM:.0%}). `make bench` measured\n"
+        f"this on {machine['date']} (commit {machine['commit']})."
     )
     return text + reservation(caveats(machine))
 
 
 def reservation(limits: Sequence[str]) -> str:
     """A sentence, with a space before it, that says what limits a figure; empty if nothing does."""
-    return f" But {listed(limits)}." if limits else ""
+    return f" Limits of this measurement: {listed(limits)}." if limits else ""
 
 
 @click.command()

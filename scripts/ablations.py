@@ -27,11 +27,11 @@ def section(table: pd.DataFrame, figure: str) -> str:
 ## Ablations: single choices, {spaced(study.ABLATION_BUDGET)} env steps
 
 Each `no-` row ablates one choice: it has the source document's value, and all others keep labkit's. `source` has every hyperparameter of the
-source document; time limits are truncations in it, as that document's text says (its code treats them as terminations). Steps to +10 are the
-env steps at the first of two consecutive evaluations, every 2 500 gradient steps, with at least that mean (–: none).
+source document. In `source`, time limits are truncations, as the text of that document says; its code treats them as terminations. "Steps to
++10" is defined as above (–: never reached).
 
-"Minus defaults" is the difference of the means with the p-value of Welch's t-test. "p, corrected" is that value after Holm's correction for
-{counted(len(tested(table)), "test")}: at most one study in twenty without any true difference has a corrected value below 0.05.
+"Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
+{counted(len(tested(table)), "test")}. With this correction, a study in which no setting differs has at most a 5 % chance of any value below 0.05.
 
 {rows_of(table)}
 
@@ -131,26 +131,26 @@ def rounding(found: Sequence[TrackedRun]) -> str:
         for kinds in differing
     )
     return (
-        f"Before training, runs of one seed have different returns, because their machines round differently: {groups}. "
-        "Rows with runs of both kinds compare machines as well as settings."
+        f"Runs of one seed should have the same return before training. These do not, because their machines round differently: {groups}. "
+        "A comparison of runs from both kinds of machines compares the machines, too."
     )
 
 
 REASONS = """
 The reason for each choice:
 
-- **Reward scale and initial temperature** set one balance. The Minitaur's reward is about 0.01 a step. At α = 1 the entropy bonus is
-  worth about 5 a step (eight actions between -1 and 1, in nats), so that the critic learns a return that is almost all entropy. With a scale of 20 and
-  log α = -4, reward and bonus have a similar magnitude from the first step.
+- **Reward scale and initial temperature** together set the weight of the reward against the entropy bonus. The Minitaur's reward is about 0.01 a
+  step. At α = 1 the entropy bonus is about 5 a step (eight actions between -1 and 1, in nats), so the return that the critic learns is
+  almost all entropy. With a scale of 20 and log α = -4, reward and bonus have a similar magnitude from the first step.
 - **Observation scale**: motor velocities reach 20 rad/s and torques 5.7, while the components of the base's quaternion stay within 1. Without scaling, the
   velocities dominate the input of the first layer.
-- **Replay capacity** of 10 000 is exactly the length of the warm-up: each transition is overwritten 10 000 steps after it was stored.
-- **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of five rewards carries more signal than a single one,
-  and information about a state's value reaches the preceding states in a fifth of the updates.
-- **Discount**: at 0.99 per 10 ms the return looks about a second ahead, so that a fall costs a second of walking. At 0.995 it costs two.
-- **Learning rates** of 1e-3 learn fast, and later make the policy jump between two evaluations. So they decay: to a half after 20 000 gradient steps,
-  to a third after 40 000. The form 1 / (1 + t / 20 000) needs no last step, so a run can be continued.
+- **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 steps after it was stored. labkit keeps 1 000 000.
+- **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of five rewards carries more signal than a single one.
+  The value of a state also takes only a fifth of the updates to reach the states before it.
+- **Discount**: at 0.99 per step of 10 ms, the horizon is about one second, so a fall loses about one second of reward. At 0.995 the horizon is two seconds.
+- **Learning rates** of 1e-3 learn fast, but late in training they make the policy change much between two evaluations. So they decay: to a half after 20 000
+  gradient steps, to a third after 40 000. The formula 1 / (1 + t / 20 000) does not depend on the length of the run, so a run can be continued.
 - **Warm-up** of 5 000 env steps: random actions hardly move the robot, so the policy's own experience carries more signal.
 - **Delayed actor**: the actor and the temperature take a gradient step after every second step of the critics (Fujimoto et al., 2018). It saves arithmetic: `make bench` measures how much.
-- **Normalised critics**: the layer normalisation bounds how far the critics can extrapolate to actions that were never tried.
+- **Normalised critics**: layer normalisation limits how far the critics extrapolate to actions that were never tried.
 """

@@ -104,8 +104,9 @@ plays 20 deterministic episodes. "labkit's choices" are scaled observations, rew
 learning rate of 1e-3 that decays as in labkit, and labkit's target entropy and initial temperature. SBX's SAC also has critics with layer
 normalisation and a delayed actor. CrossQ normalises its critics and delays its actor by default. With its defaults, a
 library uses unscaled observations and rewards, and a warm-up of 100 env steps. The scores of two seeds differ by several points, so three seeds
-show large differences only. "Steps to +10" is the env step of the first of two consecutive evaluations (five episodes, every 2 500 steps) with a
-mean of at least 10. The minutes are those of training, without evaluations, while other runs used the machine.
+show large differences only. A run is evaluated on five episodes every 2 500 env steps. It has reached +10 if two consecutive evaluations have a
+mean of at least 10; "steps to +10" is the env step of the first of the two. "Minutes" is the training time without evaluations; other runs used the
+machine at the same time.
 
 {table(found)}
 

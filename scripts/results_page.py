@@ -53,24 +53,25 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
 HEAD = """
 # SAC on the Minitaur: returns over seeds
 
-Soft Actor-Critic on `MinitaurBulletEnv-v0` as registered, with labkit's defaults and with single choices ablated, which
-means that they have the source document's value. A final return is the mean of 20 deterministic episodes after the last step,
-in the environment's own reward. No step or seed was chosen by its score. The final evaluation of a run plays other episodes than
-its interim evaluations, and other ones for each budget (`labkit.training.components.evaluation_seed`).
-One command computes every number and figure below from the runs in [study/](study):
+This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults, or the defaults with
+one choice ablated: set to the value of the source document, TF-Agents' tutorial on SAC. A final return is the mean return of 20
+deterministic episodes after the last step, in the environment's own reward. Neither the step nor a seed was chosen by its score. The
+final evaluation plays episodes that no interim evaluation of the run has played, and each budget has its own final episodes
+(`labkit.training.components.evaluation_seed`). One command computes every number and figure below from the runs in [study/](study):
 
     make results                       # makes the missing runs (a day for all), then writes this page
     make results ARGS=page             # the page alone, in seconds
     make results ARGS='run --setting defaults --seed 3 --budget 60000'
 
 For five seeds or more the page gives the interquartile mean (IQM) over seeds and a percentile bootstrap interval (Agarwal et al., 2021); for
-fewer it gives the return of each seed. The interval's 95 % are nominal: from few seeds it is too narrow. The coverage next to it is that of simulated
-studies with normal scores (`labkit.analysis.statistics.interval_coverage`). A seed fixes networks, noise and environments, but not the samples
-that Reverb draws, so a repeated run of a seed has another score.
+fewer it gives the return of each seed. The level of 95 % is nominal: with few seeds the interval is too narrow. The page therefore also gives
+the share of such intervals that covered the true value in a simulation with normal scores (`labkit.analysis.statistics.interval_coverage`). A
+seed fixes networks, noise and environments, but not the samples that Reverb draws, so a repeated run of a seed has another score.
 
-The defaults changed after labkit 0.1. [Its study](v0.1/README.md) is kept as it was; its runs are not compared with those below. The settings
-`earlier-3e-4`, `earlier-3e-4-delayed` and `earlier-1e-3` were the defaults for a short time, while these were chosen; every run of them is listed.
-Separate pages list the [trials](trials/README.md) that led to the defaults, and [other libraries](peers/README.md) on the same robot.
+The defaults changed after labkit 0.1. [The study of labkit 0.1](v0.1/README.md) has its own page; its runs are not compared with those below.
+`earlier-3e-4`, `earlier-3e-4-delayed` and `earlier-1e-3` were the defaults for a short time, before the present defaults were chosen. The page
+lists every run of them. Two other pages list the [trials](trials/README.md) that led to the defaults, and
+[other libraries](peers/README.md) on the same robot.
 """
 
 
@@ -105,8 +106,9 @@ def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str) -> str:
 
 {markdown(pd.DataFrame(rows))}
 
-The first {spaced(budget - iterations)} env steps are warm-up with random actions; one gradient step follows each later one ({spaced(iterations)} gradient steps). Steps to a return are the env steps at \
-the first of two consecutive evaluations (five episodes, every 2 500 steps) with at least that mean. The minutes are those of training until then, without warm-up and evaluations, on machines that were shared with other work.
+The first {spaced(budget - iterations)} env steps are warm-up with random actions; one gradient step follows each later env step ({spaced(iterations)} gradient steps). A run is evaluated every
+2 500 steps, on five episodes. It has reached a return if two consecutive evaluations have at least that mean; "steps to" gives the env step of the first
+of the two. "Minutes to" is the training time until then, without warm-up and evaluations. The machines were shared with other work.
 
 Published: PPO2 {PPO2:+.2f} after 2 000 000 steps, evolution strategies at best {ES:+.2f} (estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \
 the TF-Agents tutorial {tutorial_return:+.2f} after {spaced(tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS)} (sampled actions).
@@ -239,8 +241,8 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     columns = ["Minitaur", "env steps", "return of an episode", "worst seed", "mean distance"]
     body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
 
-An episode terminates when the robot falls, and is truncated after 1000 steps (ten seconds). The environment registers a
-`reward_threshold` of {THRESHOLD}; {listed(reached) if reached else "no run"} reached it.
+The return of an episode is the sum of its rewards. An episode terminates when the robot falls, and is truncated after 1000 steps
+(ten seconds). The environment registers a `reward_threshold` of {THRESHOLD}; {listed(reached) if reached else "no run"} reached it.
 
 ![Returns over env steps, and published results](results/minitaur/{figure})"""
     return between(text, MARKS, body)
@@ -283,9 +285,9 @@ def write_best(
 Seed {score.seed} of the setting `{score.path.parent.name}` after {spaced(budget)} gradient steps: mean return {score["return"]:+.2f} over {score.episodes} deterministic
 episodes, {score.distance:.2f} m forward, {score.length:.0f} of 1000 steps. {chosen}: [all runs](../README.md).
 
-[clip.mp4](clip.mp4): two more deterministic episodes, {episodes}.
+[clip.mp4](clip.mp4) shows two more deterministic episodes: {episodes}.
 
-[replay.html](replay.html): the first episode in 3D. Open it in a browser, drag through time, and turn it around.
+[replay.html](replay.html) shows the first episode in 3D. Open it in a browser. You can move through time with the slider, and turn the view.
 
 ![Six frames of the first episode](strip.png)
 
@@ -293,5 +295,5 @@ episodes, {score.distance:.2f} m forward, {score.length:.0f} of 1000 steps. {cho
     .venv/bin/python scripts/replay.py results/minitaur/best    # writes replay.html
     make results ARGS=best                    # chose this policy and wrote this folder
 
-`policy/` is a TensorFlow SavedModel; five lines of Python use it, see the [README](../../../README.md#a-trained-policy-in-five-lines).
+`policy/` is a TensorFlow SavedModel. The [README](../../../README.md#a-trained-policy-in-five-lines) shows how to use it in five lines of Python.
 """)

@@ -142,26 +142,28 @@ def text(parts: list[str], others: str, mass: float) -> str:
     make robustness                           # plays what is missing, about a second an episode; then this page
     make robustness ARGS=page                 # this page and its figures from episodes.csv
 
-The tracked policies, without further training, on a robot that is disturbed in one way at a time. Every episode is in
+Here the tracked policies control a robot that is disturbed in one way at a time. They are not trained further. Every episode is in
 [episodes.csv](episodes.csv). Each condition has the same seeds, from {robustness.FIRST_SEED} on; a seed fixes the robot that the environment draws.
-Actions are the mean actions, except under "sampling temperature", which multiplies the policy's own noise: 1 samples as in training.
+The policy takes its mean action. Only the "sampling temperature" adds noise: the policy's own noise, multiplied by the temperature. At 1
+the policy samples as in training.
 
-**The environment's own domain randomisation stays on**, because the policies were trained and scored with it. The disturbance changes
-what was drawn. pybullet {metadata.version("pybullet")} draws, uniformly and independently:
+**The environment's own domain randomisation stays on**, because the policies were trained and scored with it: at each reset, the
+environment draws some properties of the robot at random. A disturbance is applied to the drawn values. pybullet {metadata.version("pybullet")} draws these values,
+uniformly and independently:
 
 {markdown(pd.DataFrame(ranges))}
 
-So a payload up to {payload[1]:.1f} kg (the base has {mass:g} kg) and friction factors from {friction[0]:.2f} to {friction[1]:.2f} are within what training has
-seen: the grey bands. The factors count from the middle of the drawn range. Nothing drawn resembles a weak motor (voltage and damping limit its speed, not
-its torque at rest), a noisy sensor or a late command.
+So training covered payloads up to {payload[1]:.1f} kg (the base has {mass:g} kg) and friction factors from {friction[0]:.2f} to {friction[1]:.2f}; grey bands in the figure mark these ranges.
+(A value counts as covered if the middle of the drawn range, with the disturbance, is within that range.) Training covered no weak motors, because voltage and
+damping limit the speed of a motor, not its torque at rest. It also covered no noisy sensors and no late commands.
 
-- Payload: kg added to the mass of the base, inside it. Motor strength: a factor on the torque.
-- Observation noise: normal, with a standard deviation of this share of 3.14 rad, 20 rad/s, 5.7 N m, and 1 for the quaternion.
-- Control latency: time from the choice of an action until the motors receive it; an env step lasts 10 ms, a physics step 2 ms.
+- The payload is added to the mass of the base, in kg. The foot friction is a factor on the drawn coefficient, the motor strength a factor on the torque.
+- The observation noise is normal. Its standard deviation is the given share of 3.14 rad, 20 rad/s, 5.7 N m, and 1 for the quaternion.
+- The control latency is the time from the choice of an action until the motors receive it. An env step lasts 10 ms, a physics step 2 ms.
 
-"It breaks" means: the whole interval (of fewer than five episodes: each of them) lies below {robustness.BROKEN:.0%} of the undisturbed interquartile mean (IQM). An interval is a bootstrap interval of the IQM over the
-episodes. It describes chance among episodes of this one policy, and nothing about other seeds of training. A fall is an episode of fewer than {robustness.FULL_LENGTH} steps.
-episodes.csv also has episodes that the tables leave out: {others}.
+The intervals are bootstrap intervals of the interquartile mean (IQM) over the episodes. They describe the variation between episodes of this one policy, not
+between seeds of training. A policy "breaks" where its whole interval is below {robustness.BROKEN:.0%} of the undisturbed IQM. Fewer than five episodes give no interval; then the policy
+breaks where every episode is below. A fall is an episode of fewer than {robustness.FULL_LENGTH} steps. episodes.csv also has episodes that the tables leave out: {others}.
 
 {"".join(parts)}"""
 

@@ -126,17 +126,22 @@ def text(runs: Sequence[TrackedRun], reference: pd.DataFrame) -> str:
     make standard ARGS=page             # the page alone
     .venv/bin/python scripts/standard.py reference FILE     # reference.csv, from the source's file
 
-The Minitaur has no published SAC score. These robots have, so they show whether labkit's SAC is right and not merely tuned to one robot. Each run takes
-{spaced(standard_plan.ENV_STEPS)} env steps in an environment of Gymnasium, of which the first {spaced(standard_plan.WARM_UP)} are random, and one gradient step for each later one. Its score is the mean
-return of {standard_plan.FINAL_EPISODES} deterministic episodes after the last env step. The curve has {standard_plan.EVAL_EPISODES} deterministic episodes every {spaced(standard_plan.EVAL_EVERY)} env steps.
+For the Minitaur, labkit has only one published SAC curve to compare with, that of TF-Agents' tutorial, in which the robot does not walk. For these three robots
+there are published SAC curves with several seeds. They show whether labkit's SAC is right, and not only tuned to one robot.
+
+Each run takes {spaced(standard_plan.ENV_STEPS)} env steps in an environment of Gymnasium. The first {spaced(standard_plan.WARM_UP)} have random actions; each later env step is followed by one gradient step. The score of a
+run is the mean return of {standard_plan.FINAL_EPISODES} deterministic episodes after the last env step. Its curve shows the mean return of {standard_plan.EVAL_EPISODES} deterministic episodes every
+{spaced(standard_plan.EVAL_EVERY)} env steps.
 
 {chr(10).join(verdict(env, scores, published_scores(reference, env)) for env in standard_plan.ACTIONS)}
+
+The settings are explained below. Two of their comparisons are tested:
 
 {comparison("published", standard_plan.SB3, scores)}
 {comparison("improved", "published", scores)}
 
-With {len(standard_plan.SEEDS)} seeds a side, Welch's test at a level of {LEVEL:g} finds a true difference of two standard deviations with a probability of
-{power:.0%} before Holm's correction, so "no detectable difference" does not mean "equal".
+With {len(standard_plan.SEEDS)} seeds a side, a true difference of two standard deviations is often missed: Welch's test at a level of {LEVEL:g} finds it with a probability of
+{power:.0%}, and of less after Holm's correction. So "not significantly below" does not mean "equal".
 
 ![Return over env steps on the three robots: published curves with their spread, labkit and Stable-Baselines3](curves.png)
 
@@ -149,18 +154,19 @@ Not run yet: {"; ".join(missing) or "nothing"}.
 The published hyperparameters are those of Haarnoja et al. (2018), appendix D: one-step transitions, learning rates of {standard_plan.RATE:g}, two hidden layers
 of 256 units without layer norm, batches of {standard_plan.PUBLISHED["batch_size"]}, τ = {standard_plan.PUBLISHED["target_update_tau"]:g}, γ = {standard_plan.PUBLISHED["gamma"]:g}, reward scale 1, a learned temperature from log α = 0, and a target entropy of −1 nat for
 each dimension of the action. [`benchmarks/standard_plan.py`](../../benchmarks/standard_plan.py) passes the same values to both libraries. labkit's local executor
-computes gradient steps beside the physics, so the weights that act are up to {2 * STEPS_PER_CALL} gradient steps old; in Stable-Baselines3 they are the newest.
+takes gradient steps while it collects, so the policy that collects is up to {2 * STEPS_PER_CALL} gradient steps old. Stable-Baselines3 always collects with the newest policy.
 
 {settings_lines()}
 
 ## The published curves
 
 [reference.csv](reference.csv) has the returns of {seeds_of(reference)} seeds from [SimbaV2's repository]({SOURCE_REPOSITORY}), `{SOURCE_PATH}` in commit `{SOURCE_COMMIT[:7]}`
-({SOURCE_LICENCE}). Their last point before {spaced(standard_plan.ENV_STEPS)} env steps is at {spaced(int(reference.env_step.max()))}. Neither its README nor the file says how the runs were made. Evaluations every
-{spaced(SOURCE_EVERY)} env steps are those of [CrossQ's](https://github.com/adityab/CrossQ) `train.py` (5 000 000 // 300), which takes {spaced(standard_plan.WARM_UP)} random env steps and one deterministic episode for each
-evaluation; its `slurm/submit_everything.sh` sets learning rates of 0.001 for the SAC baseline. That the curves come from there is an inference from this
-spacing. If it is right, the noise of single episodes is part of the published spread, and the published seeds learned with another rate than the published
-hyperparameters have. The settings `rate-0.001` repeat labkit's row with that rate.
+({SOURCE_LICENCE}). Their last point before {spaced(standard_plan.ENV_STEPS)} env steps is at {spaced(int(reference.env_step.max()))}. Neither SimbaV2's README nor the file says how the runs were made.
+
+The curves have a point every {spaced(SOURCE_EVERY)} env steps. `train.py` of [CrossQ](https://github.com/adityab/CrossQ) evaluates at the same interval (5 000 000 // 300), so the curves probably come from there; this is
+an inference. `train.py` takes {spaced(standard_plan.WARM_UP)} random env steps, and plays one deterministic episode for each evaluation. CrossQ's `slurm/submit_everything.sh` sets learning rates of
+0.001 for the SAC baseline. If the inference is right, the published spread includes the noise of single episodes. The published runs then also used a higher learning
+rate than the published hyperparameters. The settings `rate-0.001` are labkit with that higher rate.
 
 ## Every run
 
@@ -191,7 +197,10 @@ def verdict(env: str, scores: Scores, published: np.ndarray) -> str:
     )
     ours = scores.get(("published", env), ())
     if len(ours) < len(standard_plan.SEEDS):
-        return f"- **{env}**: no verdict yet: {len(ours)} of {counted(len(standard_plan.SEEDS), 'run')}. Compared with {bounds}."
+        return (
+            f"- **{env}**: no verdict yet: {len(ours)} of {counted(len(standard_plan.SEEDS), 'run')} made. "
+            f"They will be compared with {bounds}."
+        )
     mean = float(np.mean(ours))
     where = "inside" if low <= mean <= high else "outside"
     return f"- **{env}**: labkit with the published hyperparameters is **{where}** {bounds}, with a mean of {mean:.0f}."

@@ -31,7 +31,7 @@ OTHER_CODE = {"greedy_share": 0.0, "warm_up_correlation": 0.0}
 # Changes of the code that were tried and not kept, by the folder of their trials.
 CHANGES = {
     "correlated-noise": "exploration noise: correlation 0.9 from step to step",
-    "averaged-policy": "none in training; averages of the actor were evaluated besides",
+    "averaged-policy": "none in training; averages of the actor were evaluated, too",
 }
 
 
@@ -98,7 +98,7 @@ def average() -> str:
     means = learned.groupby("tau").average.mean()
     parts = " and ".join(f"{value:+.2f} (share {tau:g})" for tau, value in means.items())
     return (
-        f"Mean return of {len(newest)} evaluations: {newest.mean():+.2f} for the newest actor, {parts} for the averages. "
+        f"Over {len(newest)} evaluations, the newest actor had a mean return of {newest.mean():+.2f}, and the averages had {parts}. "
         "So the average was not kept."
     )
 
@@ -111,11 +111,18 @@ def page() -> str:
     .venv/bin/python scripts/trials.py              # writes this page from the runs in this folder
 
 This page lists the runs that were made while the defaults were chosen. Each run had one core, while other programs ran on the machine. The scores of two
-seeds differ by several points, so these runs do not rank the settings. "Steps to +10" is the env step of the first of two consecutive evaluations
-(five episodes, every 2 500 env steps) with a mean of at least 10. `warm_up_correlation` is the correlation between successive random actions of the
-warm-up; only the code of that commit has this parameter. With `greedy_share`, which labkit 0.1 had, that share of the episodes was collected without noise. Two gradient steps per env step were a change of the code (`-dirty`) that was not kept. A run
-with fewer than 20 episodes in its last evaluation was stopped before its end. An exponential average of the actor's weights (a share of 0.005 or 0.001 of the newest ones in each gradient step) was evaluated on the same
-episodes as the newest actor, in the trial `averaged-policy`: [average.csv](averaged-policy/seed-0/average.csv). {average()} [The study](../README.md) has runs of the defaults.
+seeds differ by several points, so these runs do not rank the settings. [The study](../README.md) has runs of the defaults.
+
+Every 2 500 env steps, a run is evaluated on five episodes. It has reached +10 if two consecutive evaluations have a mean of at least 10; "steps to +10"
+is the env step of the first of the two. A run whose last evaluation has fewer than 20 episodes was stopped before its end.
+
+Some trials used code that labkit no longer has. `warm_up_correlation` is the correlation between successive random actions of the warm-up.
+`greedy_share`, a parameter of labkit 0.1, is the share of the collected episodes that were deterministic. Two gradient steps per env step needed a change
+of the code (`-dirty`).
+
+The trial `averaged-policy` also evaluated an exponential average of the actor's weights, on the same episodes as the newest actor. In each gradient step,
+the newest weights had a share of 0.005 or 0.001 in the average. [average.csv](averaged-policy/seed-0/average.csv) has the returns.
+{average()}
 
 {markdown(pd.DataFrame(rows))}
 """

@@ -40,7 +40,7 @@ PAGE = """# Policies side by side
 ![A film strip of each clip: time, metres forward, return so far](strips.png)
 
 The command wrote this page and every file in this directory. The clips are single episodes, chosen
-for what they show: [the page of the policy](../best/README.md) has its score.
+as examples of a full episode and of a fall. [The policy's page](../best/README.md) has its score.
 """
 
 

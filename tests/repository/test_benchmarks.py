@@ -131,16 +131,16 @@ def test_table():
     assert "| published | 50.0 | 10.0 to 52.0 | 2.50 × (aim 3.0) | 1.50 × | 30.0 | 700 |" in text
     assert "skipped: not there" in text
     assert "| computed floor | 400 " in text
-    assert "labkit 0.1 in the same rounds: 25% less with the defaults; 10% less" in text, (
-        "9 and 10.8 next to 12"
-    )
+    assert (
+        "labkit 0.1, measured in the same rounds: 25% less with the defaults; 10% less" in text
+    ), "9 and 10.8 next to 12"
     assert "| gradient step | 6.50 | 6.00 | 7.20 | 8.10 | 3.00 |" in text
-    assert "| sum of the parts alone / cores | 200 " in text, "10 ms on two cores"
-    assert "acting thread 3.50; gradient step 7.00; in all 10.50" in text
+    assert "| sum of the components alone / cores | 200 " in text, "10 ms on two cores"
+    assert "milliseconds: acting thread 3.50; gradient step 7.00; in all 10.50" in text
     assert "| 1 000 000 " in text
     assert "| 0.96 " in text, "115 of 120: the median of 115/120, 116/121 and 114/122"
     assert "below 4096 MiB: met." in text
-    assert f"{1300 * 2**20 / 990_000:.0f} bytes a transition" in text
+    assert f"A stored transition takes {1300 * 2**20 / 990_000:.0f} bytes;" in text
     without = {key: RESULTS[key] for key in ("implementations",)}
     assert "floor" not in report.text(without)
 
@@ -222,8 +222,8 @@ def test_the_text_compares_the_ray_executor_with_baselines():
     text = report.text({**RESULTS, "implementations": compared})
     assert "2.60 × SBX (aim 1.3)" in text
     assert "32% of the floor" in text  # 130 of 400
-    assert "257.2 for 256" in text
-    assert "60 env steps older than the newest in the median, 140 at most" in text
+    assert "drew 257.2 samples per inserted transition; 256 is configured" in text
+    assert "by a median of 60 env steps, and by 140 at most" in text
 
 
 @pytest.mark.slow

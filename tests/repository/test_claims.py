@@ -56,17 +56,20 @@ def test_the_page_on_ray_lists_every_run(ray_rows):
     page = ray_vs_local.page(ray_rows, lost, 50_000)
     assert page == (ray_vs_local.RESULTS / "README.md").read_text()
     assert "13 runs, of which 2 were lost" in page
-    assert "without the deterministic episodes that its collection had" in page
+    assert "except that they collect no deterministic episodes" in page
     sentence = ray_vs_local.sentence(ray_rows, lost, 50_000)
     assert sentence == tracked(ray_vs_local.SUMMARY, ray_vs_local.MARKS)
-    assert "8 runs on Ray\nhave +11.40 (Welch's p = 0.052)" in sentence
+    assert "8 runs on Ray have +11.40 (Welch's p = 0.052)" in sentence
+    assert "include 2 whose files were lost and 3 of" in sentence
 
 
 def test_a_large_difference_is_called_detectable():
     rows = [{"executor": "local", "mean_return": value} for value in (10.0, 10.1, 9.9)]
     rows += [{"executor": "ray", "mean_return": value} for value in (1.0, 1.1, 0.9)]
     found = ray_vs_local.comparisons(rows, pd.DataFrame({"mean_return": []}))
-    assert " and detectable at level 0.05" in ray_vs_local.conclusion(found.iloc[-1], found.iloc[0])
+    assert "finds a difference at level 0.05" in ray_vs_local.conclusion(
+        found.iloc[-1], found.iloc[0]
+    )
 
 
 # --- the lander
@@ -87,13 +90,15 @@ def test_the_lander_needs_new_episodes_to_count_as_solved(tmp_path, small_config
     row = lunarlander_page.row(path)
     assert (row["ended"], row["evaluations"], row["last_env_step"]) == ("mean of 200", 3, 20_000)
     assert lunarlander_page.confirmation(row) == "not confirmed"
-    assert "1 reached the mean and 0 are confirmed. 1 cannot" in lunarlander_page.verdict([row])
-    for mean, word, count in ((190.0, "no: +190.0", "0 are"), (230.0, "yes: +230.0", "1 is")):
+    unconfirmed = lunarlander_page.verdict([row])
+    assert unconfirmed.startswith("1 of 1 run reached a mean of 200; new episodes confirmed 0 of")
+    assert unconfirmed.endswith("of 1 run were not kept, so this run must be made again.")
+    for mean, word, count in ((190.0, "no: +190.0", 0), (230.0, "yes: +230.0", 1)):
         file = path / lunarlander_page.CONFIRMATION
         file.write_text(json.dumps({"mean_return": mean, "episodes": 100}))
         row = lunarlander_page.row(path)
         assert lunarlander_page.confirmation(row) == word
-        assert f"{count} confirmed." in lunarlander_page.verdict([row])
+        assert lunarlander_page.verdict([row]).endswith(f"confirmed {count} of these.")
 
 
 def test_the_confirmation_plays_new_episodes(tmp_path, small_config, monkeypatch):

@@ -182,7 +182,7 @@ def test_the_verdict_by_hand():
         assert f"is **{word}** the published spread" in sentence
         assert "3 seeds: 80 to 120" in sentence
     few = standard_page.verdict("Hopper-v4", {("published", "Hopper-v4"): [100.0]}, published)
-    assert "no verdict yet: 1 of 3 runs" in few
+    assert "no verdict yet: 1 of 3 runs made" in few
 
 
 @pytest.mark.parametrize(
