@@ -231,7 +231,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
                 axes.plot([np.mean(returns)] * 2, [place - 0.25, place + 0.25], color=colour)
         axes.set_yticks(range(len(executors)), [label for label, _ in executors.values()])
         axes.set_ylim(len(executors) - 0.4, -0.6)
-        axes.set_xlabel("return of 20 deterministic episodes; dot: one run, line: mean")
+        axes.set_xlabel("mean return of 20 episodes (dot: a run, line: mean)")
     return figure
 
 

@@ -206,6 +206,8 @@ class Driver:
                     self._report_restart(restart)
                 self.outcome = self.supervisor.result("learner")
                 self._show(display)
+            if not stop:  # the last episodes ended between two looks at the evaluator
+                display.reached("evaluation", self.config.num_eval_episodes)
 
     def _show(self, display: Phases) -> None:
         config, actors = self.config, self.supervisor.actors

@@ -122,9 +122,10 @@ def throughput(counts: pd.DataFrame, events: Mapping[str, float], window: float 
         seconds, rates = _rates(counts.sum(axis=1), window)
         axes.plot(seconds, rates, color="black", linestyle="--", label="together")
         top = max(1.0, axes.get_ylim()[1])
+        above = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "bottom"}
         for what, when in events.items():
             axes.axvline(when, color=GREY, linewidth=1, linestyle=":")
-            axes.text(when, 1.1 * top, f" {what}", ha="left", va="top", rotation=90, fontsize=9)
+            axes.text(when, 1.01, what, fontsize=9, **above)
         axes.set(ylim=(0, 1.15 * top))
         label_axes(axes, "seconds", f"env steps/s, over {window:g} s")
         figure.legend(loc="outside lower center", ncols=4)

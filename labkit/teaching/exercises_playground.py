@@ -20,12 +20,12 @@ def _iqm(table: pd.DataFrame, condition: Condition) -> float:
     factor, value = condition
     rows = table[(table.factor == factor) & np.isclose(table.value, value)]
     if rows.empty or not np.isfinite(rows.iqm.iloc[0]):
-        raise WrongAnswer(f"The tracked episodes cannot tell: none has {factor} = {value:g}.")
+        raise WrongAnswer(f"The tracked episodes do not show it: none has {factor} = {value:g}.")
     return float(rows.iqm.iloc[0])
 
 
 def order(answer: Any, table: pd.DataFrame, conditions: Sequence[Condition]) -> None:
-    """06.1: three disturbances from the one that costs least to the one that costs most."""
+    """06.1: three disturbances, first the one that lowers the return least."""
     found = {factor: _iqm(table, (factor, value)) for factor, value in conditions}
     right = sorted(found, key=lambda factor: found[factor], reverse=True)
     if not isinstance(answer, list | tuple) or sorted(map(str, answer)) != sorted(found):
@@ -47,7 +47,7 @@ def breaking(answer: Any, table: pd.DataFrame, breaks: float | None) -> None:
     `breaks` is what `breaking_point` in analysis/robustness returns.
     """
     if breaks is None:
-        raise WrongAnswer("The tracked episodes cannot tell: no noise of the grid breaks it.")
+        raise WrongAnswer("The tracked episodes do not show it: no noise of the grid breaks it.")
     given = number_of(answer)
     if np.isclose(given, breaks):
         return

@@ -235,7 +235,7 @@ EXERCISES = {
         no_step_lost,
         "This is how asynchronous SGD keeps every step, at the price of stale gradients.",
     ),
-    "04.5": Exercise(lost_rows, "The size of a chunk is what you agree to lose."),
+    "04.5": Exercise(lost_rows, "A larger chunk loses more env steps when a worker fails."),
     "04.6": Exercise(workers_fed, "More workers than this wait for the rate limiter."),
     "04.7": Exercise(
         traffic, "For a worker that pulls every few steps, the weights are the heavier load."

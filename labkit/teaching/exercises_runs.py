@@ -40,7 +40,7 @@ def winner(answer: Any, order: pd.DataFrame) -> None:
     enough = order[order.seeds >= MIN_SEEDS].sort_values("iqm", ascending=False)
     if len(enough) < 2:
         raise WrongAnswer(
-            f"These runs cannot tell: fewer than two settings have {MIN_SEEDS} seeds or more."
+            f"These runs do not decide it: fewer than two settings have {MIN_SEEDS} seeds or more."
         )
     name = known(answer, list(order.index))
     if name not in enough.index:
@@ -61,7 +61,7 @@ def told_apart(answer: Any, compared: pd.DataFrame) -> None:
     `compared` is the table of `conclusions.against`, with the columns p and corrected.
     """
     if compared.empty:
-        raise WrongAnswer("These runs cannot tell: nothing can be compared with the baseline.")
+        raise WrongAnswer("These runs do not decide it: nothing can be compared with the baseline.")
     found = compared[compared.corrected < SIGNIFICANCE]
     given = number_of(answer)
     if given == len(found):
@@ -82,7 +82,7 @@ def furthest(answer: Any, scores: pd.DataFrame) -> None:
     """05.3: the setting whose runs walk furthest on average; `scores` as of `compare.scores`."""
     distances = scores.groupby("setting").distance.mean().dropna().sort_values(ascending=False)
     if len(distances) < 2:
-        raise WrongAnswer("These runs cannot tell: fewer than two settings have a distance.")
+        raise WrongAnswer("These runs do not decide it: fewer than two settings have a distance.")
     name = known(answer, list(distances.index))
     place = list(distances.index).index(name)
     if place:
@@ -217,11 +217,9 @@ def coverage(answer: Callable) -> None:
 
 
 EXERCISES = {
-    "05.1": Exercise(
-        winner, "A prediction written down first cannot be bent to what the figure shows."
-    ),
+    "05.1": Exercise(winner, "You made the prediction before you saw the figure."),
     "05.2": Exercise(told_apart, "What looks different in a figure need not be detectable."),
-    "05.3": Exercise(furthest, "A return is a sum of several wishes; look at each of them."),
+    "05.3": Exercise(furthest, "A return adds several terms; look at each of them."),
     "05.4": Exercise(
         distinct_seeds, "A seed that was run twice is another draw of one seed, not another seed."
     ),
@@ -229,7 +227,7 @@ EXERCISES = {
         interquartile_mean, "One lucky or one broken seed moves the mean, and not this."
     ),
     "05.6": Exercise(beats, "It says how often you would be right to expect the better result."),
-    "05.7": Exercise(best_of, "Who reports the best of several seeds reports luck as skill."),
+    "05.7": Exercise(best_of, "The best of several seeds owes its score to luck as well."),
     "05.8": Exercise(
         clean_sweep, "With three seeds, chance alone makes a winner in a tenth of them."
     ),

@@ -327,7 +327,9 @@ EXERCISES = {
     "03.5": Exercise(
         replica_loss, "Adam hides a factor in the gradient, so look at the gradient, not the curve."
     ),
-    "03.6": Exercise(stored_discount, "A robot that never falls must not learn to fear the clock."),
+    "03.6": Exercise(
+        stored_discount, "A time limit ends the episode, but not what the state is worth."
+    ),
     "03.7": Exercise(horizon, "The critics hardly see rewards beyond this horizon."),
     "03.8": Exercise(
         steps_per_fall, "Rows overlap, so a share of rows is not a share of env steps."

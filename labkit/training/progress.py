@@ -128,11 +128,14 @@ class Ticker:
     def summary(self) -> str:
         """For example `training: 100 000 it in 13 min 20 s, 125 it/s`."""
         bar, seconds = self._bar, time.monotonic() - self._started
+        done = f"{bar.desc}: {grouped(bar.n)} {bar.unit} in"
+        if seconds < SECONDS_BETWEEN_UPDATES:  # too short for a rate
+            return f"{done} less than {SECONDS_BETWEEN_UPDATES:g} s"
         minutes, rest = divmod(seconds, 60)
         spent = f"{minutes:.0f} min {rest:.0f} s" if minutes else f"{seconds:.1f} s"
-        rate = (bar.n - bar.initial) / max(seconds, 1e-9)
+        rate = (bar.n - bar.initial) / seconds
         pace = f"{rate:.3g}" if rate < 100 else grouped(round(rate))
-        return f"{bar.desc}: {grouped(bar.n)} {bar.unit} in {spent}, {pace} {bar.unit}/s"
+        return f"{done} {spent}, {pace} {bar.unit}/s"
 
     def close(self) -> None:
         """Leaves the summary and ends the bar."""

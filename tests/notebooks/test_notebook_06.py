@@ -1,5 +1,6 @@
 """Notebook 06, executed with short episodes, and as committed."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import nbformat
 import papermill
 import pytest
 
+from labkit.analysis import robustness
 from labkit.errors import ParameterError
 from labkit.teaching import playground
 from labkit.teaching.playground import Setting
@@ -112,3 +114,22 @@ def test_committed_executed_in_order_and_small(committed):
     assert not [o for o in found if "widget-view" in str(list(o.get("data", ())))]
     assert "widgets" not in committed.metadata
     assert NOTEBOOK.stat().st_size < 3_000_000
+
+
+def test_the_first_picture_is_the_fall_that_the_notebook_shows(committed):
+    strips = [o.data["image/png"] for o in outputs(committed.cells) if "image/png" in o.data]
+    (picture,) = committed.cells[0].attachments.values()
+    assert "".join(picture["image/png"].split()) == "".join(strips[1].split())
+    (results,) = [cell for cell in committed.cells if cell.id == "results"]
+    seconds = float(results.outputs[0].data["text/plain"].split()[-1])
+    assert 0 < seconds < 2, "the first cell says: after one second"
+
+
+def test_the_order_of_06_1_is_beyond_the_scatter_of_the_episodes(committed):
+    (cell,) = [cell for cell in committed.cells if cell.id == "card"]
+    names = {}
+    exec(re.search(r"three = .*", cell.source)[0], names)
+    card = robustness.summary(robustness.tracked()).set_index(["factor", "value"])
+    rows = card.loc[names["three"]].sort_values("iqm")
+    for (_, low), (_, high) in itertools.pairwise(rows.iterrows()):
+        assert low.high < high.low
