@@ -119,14 +119,24 @@ def track() -> None:
 
 @main.command()
 def best() -> None:
-    """Copies the policy with the highest final return after the largest budget; films it."""
+    """Copies the policy with the highest final return after the largest budget; films it.
+
+    It keeps the tracked policy if that has a higher return.
+    """
     done = [job for job in study.PLAN if (RUNS / job.setting / f"seed-{job.seed}").exists()]
     if not done:
         raise click.ClickException("runs/results/ contains no run of the study")
     found, _ = compare.find_runs({RUNS / job.setting / f"seed-{job.seed}" for job in done})
     budget = max(int(run.evaluations.gradient_step.max()) for run in found)
     table = compare.scores(found, budget)
-    source = table.path[table["return"].idxmax()]
+    chosen = table.loc[table["return"].idxmax()]
+    source, present = chosen.path, _tracked_return()
+    if present is not None and present >= chosen["return"]:
+        click.echo(
+            f"unchanged: {BEST.relative_to(ROOT)} has a return of {present:+.2f}, the best run of "
+            f"the study {chosen['return']:+.2f}"
+        )
+        return
     shutil.rmtree(BEST, ignore_errors=True)
     shutil.copytree(source / "policy", BEST / "policy")
     tracked_runs.copy_records(source, BEST)
@@ -134,9 +144,15 @@ def best() -> None:
     first = recordings[0]
     (BEST / "strip.png").write_bytes(film_strip(first.frames, captions=first.captions))
     replay.write(BEST, seed=0)
-    chosen = table.loc[table["return"].idxmax()]
     results_page.write_best(chosen, len(table), budget, recordings, BEST)
     click.echo(f"kept: {source.relative_to(ROOT)} in {BEST.relative_to(ROOT)}")
+
+
+def _tracked_return() -> float | None:
+    """The final mean return of the tracked best policy, or None."""
+    if not (BEST / "metrics.csv").exists():
+        return None
+    return float(read_metrics(BEST).eval_return.dropna().iloc[-1])
 
 
 @main.command()

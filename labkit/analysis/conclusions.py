@@ -134,13 +134,13 @@ def verdict(compared: pd.DataFrame, setting: str, baseline: str = NAME) -> str:
     row = compared.loc[setting]
     text = f"IQM of {setting} minus {baseline} is {row.difference:+.2f}"
     text += f" (95 % interval {row.low:+.2f} to {row.high:+.2f}): "
-    if row.p >= SIGNIFICANCE:
-        return f"{text}the data do not decide."
+    found = f"Holm's p = {row.corrected:.2g}"
     if row.corrected < SIGNIFICANCE:
-        return f"{text}the interval excludes zero, Holm's p = {row.corrected:.2g}."
-    return f"{text}it excludes zero, but {len(compared)} tests make Holm's p = " + (
-        f"{row.corrected:.2g}: the data do not decide."
-    )
+        return f"{text}{'higher' if row.difference > 0 else 'lower'} than {baseline}, {found}."
+    text += f"no detectable difference, {found}"
+    if row.p < SIGNIFICANCE:
+        text += f"; without the correction for {len(compared)} tests, p = {row.p:.2g}"
+    return f"{text}."
 
 
 def verdicts(compared: pd.DataFrame, baseline: str = NAME) -> str:

@@ -172,8 +172,12 @@ def verdict(factor: Factor, table: pd.DataFrame) -> str:
     others = rows[(rows.value != factor.neutral) & rows.iqm.notna()]
     if others.empty:
         return f"{name}: no episode was played"
-    worst = float(others.value[others.iqm.idxmin()])
-    return f"{name}: no value shows that the policy breaks; the lowest is at {_at(rows, worst)}"
+    worst = others.loc[others.iqm.idxmin()]
+    text = f"{name}: the policy breaks at no tested value; the lowest IQM is at "
+    text += _at(rows, float(worst.value))
+    if worst.iqm < BROKEN * rows.iqm[rows.value == factor.neutral].item():
+        text += ", below half of the undisturbed IQM, but not with its whole interval"
+    return text
 
 
 def _at(rows: pd.DataFrame, value: float) -> str:

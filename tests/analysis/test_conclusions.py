@@ -104,11 +104,11 @@ def test_only_the_corrected_p_decides():
     )
     assert conclusions.verdicts(compared).splitlines() == [
         "IQM of much minus baseline is +2.00 (95 % interval +1.00 to +3.00): "
-        "the interval excludes zero, Holm's p = 0.003.",
+        "higher than baseline, Holm's p = 0.003.",
         "IQM of some minus baseline is +1.00 (95 % interval +0.10 to +1.90): "
-        "it excludes zero, but 3 tests make Holm's p = 0.06: the data do not decide.",
+        "no detectable difference, Holm's p = 0.06; without the correction for 3 tests, p = 0.03.",
         "IQM of little minus baseline is +0.50 (95 % interval -1.00 to +2.00): "
-        "the data do not decide.",
+        "no detectable difference, Holm's p = 0.6.",
     ]
     assert conclusions.verdicts(compared.iloc[:0]).startswith("Nothing to compare")
 

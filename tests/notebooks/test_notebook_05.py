@@ -42,7 +42,7 @@ def test_two_settings_are_ranked_and_drawn(tmp_path):
     assert "runs read: 10; compared after 20 gradient steps" in shown
     assert re.search(r"baseline +5 +12\.0", shown), "interquartile mean of 10 to 14"
     assert re.search(r"gamma 0\.5 +5 +5\.0", shown)
-    verdict = r"IQM of gamma 0\.5 minus baseline is -7\.00 .*: the interval excludes zero"
+    verdict = r"IQM of gamma 0\.5 minus baseline is -7\.00 .*: lower than baseline"
     assert len(re.findall(verdict, shown)) == 2, "below the curves and below the ranking"
     assert "highest IQM of the return: baseline" in shown
 
