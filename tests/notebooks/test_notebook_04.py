@@ -17,7 +17,7 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "04_distributed_sac.ipynb"
 SMALL = {
     "solved_return": "-2000.0",  # the first evaluation of trained weights
     "watch_seconds": "1",
-    "fault_iterations": "120",
+    "fault_iterations": "600",
     "num_iterations": "6e1",
     "initial_collect_steps": "300.0",
     "eval_interval": "30",
