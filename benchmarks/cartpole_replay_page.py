@@ -50,8 +50,8 @@ the agent always takes the action with the highest Q.
 {markdown(replay_results.summary(shown).reset_index())}
 
 `whole run` is the mean of all evaluations of a run, `end` the mean of the last {replay_results.LAST}; ± is the standard deviation over seeds. The
-highest possible return is 200. The list compares each memory with `large`, by the difference of the means and Welch's test. Each
-p-value is corrected for the four tests of its score, by Holm's method.
+highest possible return is 200. The list compares each memory with `large`, by the difference of the means and Welch's test. Holm's
+method corrects the p-values. It is applied to the four tests of `whole run` and, separately, to the four tests of `end`.
 
 {chr(10).join(f"- {sentence}" for sentence in replay_results.verdicts(shown))}
 
@@ -79,14 +79,15 @@ the best mean over the whole run was chosen. The reported seeds, {listed(seeds)}
 {markdown(_tried(tuned))}
 
 {_others(table)}Earlier runs measured how long a run takes. Two had 15 000 env steps and evaluations of 10 episodes (no replay, learning rate 0.0003, seeds
-100 and 101); both scored 9.4 at the end, and a third was stopped. Eight had 10 to 2 000 env steps (large and prioritised, seed 100). Then
+100 and 101). Both scored 9.4 at the end. A third run was stopped. Eight had 10 to 2 000 env steps (large and prioritised, seed 100). Then
 the number of env steps, the exploration and the evaluations were reduced to the settings above. One more run was stopped half-way when
 the learning rate 0.03 was added to the list.
 
 ## Limits
 
 CartPole is one task, and an easy one: a run has {spaced(settings.env_steps)} env steps. Five seeds detect large differences only. Five learning rates are a
-coarse grid{_edge(table)}. For prioritised replay, α, the 0.01 in the priority and the first β are the paper's or common values, and were not tuned.
+coarse grid{_edge(table)}. For prioritised replay, α, the 0.01 in the priority and the first β
+were not tuned. Their values come from the paper or are common ones.
 The draws from its memory are independent; the paper stratifies them.
 """
 

@@ -121,8 +121,11 @@ def verdict(rows: Sequence[dict[str, Any]]) -> str:
     again = [one for one in unconfirmed if not one["replaced"]]
     for number, needed in ((len(again), "must"), (len(unconfirmed) - len(again), "had to")):
         if number:
-            these = "these runs" if number > 1 else "this run"
-            text += f" The policies of {counted(number, 'run')} were not kept, so {these} {needed} be made again."
+            several = number > 1
+            policies = "the policies" if several else "the policy"
+            kept = "these policies were" if several else "this policy was"
+            these = "These runs" if several else "This run"
+            text += f" No new episodes were played with {policies} of {counted(number, 'run')}, because {kept} not kept. {these} {needed} be made again."
     return text
 
 
@@ -167,7 +170,8 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
             parts.append(f"{len(reached)} of {counted(len(own), 'run')} {name}")
     return (
         f"On LunarLanderContinuous, {listed(parts)} reached a mean return of {SOLVED:.0f} over {EPISODES} episodes. All evaluations\n"
-        f"of a run play the same {EPISODES} episodes, so a run counts as solved only if its policy also has a mean of {SOLVED:.0f} over 100 new episodes.\n"
+        f"of a run play the same {EPISODES} episodes, so the first mean of {SOLVED:.0f} tends to overestimate the policy. A run counts as solved only\n"
+        f"if its policy also has a mean of {SOLVED:.0f} over 100 new episodes.\n"
         f"{verdict(rows)}\n"
         "[The page on the lander](../results/lunarlander/README.md) lists every run, including those that a later run replaced."
     )

@@ -170,15 +170,16 @@ def page(rows: list[dict[str, Any]], lost: pd.DataFrame, iterations: int) -> str
     .venv/bin/python -m benchmarks.ray_vs_local            # trains what is missing, then writes this page
     .venv/bin/python -m benchmarks.ray_vs_local --page     # only writes this page
 
-Each run takes {spaced(iterations)} gradient steps. All runs have the defaults of labkit 0.1, except that they collect no deterministic episodes. The score of a
-run is the mean return of 20 deterministic episodes. The table lists every run that was made: {counted(len(listing), "run")}, of which {len(lost)} were lost.
+Each run takes {spaced(iterations)} gradient steps. All runs have the defaults of labkit 0.1 with one change:
+labkit 0.1 collected some episodes with the mean action, and these runs do not. The score of a run is the mean return
+of 20 deterministic episodes. The table lists every run that was made: {counted(len(listing), "run")}, of which {len(lost)} were lost.
 
 {markdown(pd.DataFrame(listing))}
 
 "ray, every 50" is an earlier version of the executor. It sent new weights every 50 gradient steps instead of every 10. A seed does not fix what Reverb
 samples, so two runs of one seed differ, and the table may list a seed twice.
 
-The {len(local)} local runs have a mean of {np.mean(local):+.2f}. This table compares three sets of runs on Ray with them; p is that of Welch's two-sided t-test.
+The {len(local)} local runs have a mean of {np.mean(local):+.2f}. The next table compares three sets of runs on Ray with them. p is the p-value of Welch's two-sided t-test.
 
 {markdown(shown)}
 
@@ -190,10 +191,10 @@ The {len(local)} local runs have a mean of {np.mean(local):+.2f}. This table com
 
 def conclusion(every: pd.Series, present: pd.Series) -> str:
     """What the comparison with all runs and with those of this version supports."""
-    verdict = "finds a difference" if every.p < 0.05 else "does not find a difference"
+    verdict = "finds a difference" if every.p < 0.05 else "finds no difference"
     return (
-        f"The mean of all {every.n} runs on Ray differs from the local mean by {every['minus local']:+.2f}; the test {verdict} at level 0.05 (p = {every.p:.2g}). "
-        f"The {present.n} tracked runs\nof this version differ by {present['minus local']:+.2f} (p = {present.p:.2g}). "
+        f"The mean of all {every.n} runs on Ray minus the local mean is {every['minus local']:+.2f}. The test {verdict} at level 0.05 (p = {every.p:.2g}). "
+        f"The {present.n} tracked runs\nof this version have a difference of {present['minus local']:+.2f} (p = {present.p:.2g}). "
         "With so few runs, a p-value above 0.05 does not show that the executors are equal. The set of all\n"
         "runs also mixes two versions of the executor."
     )
@@ -206,8 +207,8 @@ def sentence(rows: list[dict[str, Any]], lost: pd.DataFrame, iterations: int) ->
     every, present = compared.iloc[-1], compared.iloc[0]
     earlier = sum(row["executor"] == EARLIER[0] for row in rows)
     return (
-        f"On the Minitaur, each run took {spaced(iterations)} gradient steps with the defaults of labkit 0.1, except that it collected no deterministic\n"
-        f"episodes. {len(local)} runs on the local executor have a mean return of {np.mean(local):+.2f}, and {every.n} runs on Ray have {every['mean']:+.2f} (Welch's p = {every.p:.2g}). The\n"
+        f"On the Minitaur, each run took {spaced(iterations)} gradient steps with the defaults of labkit 0.1 and one change: it collected no\n"
+        f"episodes with the mean action. {len(local)} runs on the local executor have a mean return of {np.mean(local):+.2f}, and {every.n} runs on Ray have {every['mean']:+.2f} (Welch's p = {every.p:.2g}). The\n"
         f"runs on Ray include {len(lost)} whose files were lost and {earlier} of an earlier version of the executor. The {present.n} tracked runs of the present\n"
         f"version have {present['mean']:+.2f} (p = {present.p:.2g}). So few runs cannot show that the executors are equal.\n"
         "[The page on both executors](../results/ray_vs_local/README.md) lists every run."

@@ -129,7 +129,8 @@ def _ray(results: dict[str, Any]) -> str:
     if "floor" in results:
         beside.append(f"{it['rate'] * results['floor']['floor_ms'] / 1e3:.0%} of the floor's rate")
     return (
-        f"The speed of the Ray executor with one rollout worker: {'; '.join(beside)}.\n"
+        "The speed of the Ray executor with one rollout worker, relative to other speeds: "
+        f"{'; '.join(beside)}.\n"
         f"The learner drew {it['samples_per_insert']:.1f} samples per inserted transition; "
         "256 is configured. The weights of the rollout worker\nwere older than the learner's "
         f"newest by a median of {it['staleness_median']:.0f} env steps, and by "
@@ -195,9 +196,9 @@ def _cpu_by_thread(results: dict[str, Any]) -> str:
     threads = "; ".join(f"{part} {ms:.2f}" for part, ms in measured["cpu_in_loop"].items())
     return (
         f"\nCPU time of an iteration in the loop, in milliseconds: {threads}; in all "
-        f"{measured['cpu_ms']:.2f}. The components\nalone take {bound[0]:.2f} ms of CPU time. "
-        f"If {results['floor']['cores']} cores shared it without loss, that would be "
-        f"{bound[1]:.2f} ms."
+        f"{measured['cpu_ms']:.2f}. The components,\neach measured alone, take "
+        f"{bound[0]:.2f} ms of CPU time in all. If {results['floor']['cores']} cores shared this "
+        f"work without loss, an iteration would take {bound[1]:.2f} ms."
     )
 
 
@@ -231,8 +232,9 @@ def _growth(growth: dict[str, Any]) -> str:
     met = least >= GROWTH_AIM and most < MEMORY_AIM_MIB
     return (
         _table(header, rows)
-        + "\n\nEach round compares its own speeds; the share is the median over the rounds. "
-        + f"The aim is a share of at least {GROWTH_AIM},\nbelow {MEMORY_AIM_MIB} MiB: "
+        + "\n\nEach round gives the ratio of its own speeds; the share is the median of these "
+        + f"ratios. The aim is a share of at least {GROWTH_AIM}\nand memory use "
+        + f"below {MEMORY_AIM_MIB} MiB: "
         + f"{'met' if met else 'missed'}. A stored transition takes "
         + f"{growth['bytes_per_transition']:.0f} bytes; its numbers alone are "
         + f"{growth['raw_bytes']} bytes."

@@ -102,9 +102,9 @@ def sentence() -> str:
     ratio = report.paired_ratios(results["growth"])[-1]
     smallest, largest = (spaced(results["growth"]["sizes"][place]) for place in (0, -1))
     text = (
-        f"With layers of the same size and {machine['cores']} cores, labkit's loop is {times:.1f} times as fast as the loop of the TF-Agents tutorial. It is\n"
-        f"{same:.1f} times as fast if both do the same work in each iteration; labkit's defaults update the actor in every second one. With\n"
-        f"{largest} transitions in the replay table, the loop runs at {ratio:.0%} of the speed with {smallest} (aim: {report.GROWTH_AIM:.0%}). `make bench` measured\n"
+        f"With layers of the same size and {machine['cores']} cores, labkit's loop is {times:.1f} times as fast as the loop of the TF-Agents tutorial. labkit's defaults\n"
+        f"update the actor only in every second iteration. If both do the same work in each iteration, labkit's loop is {same:.1f} times as fast. With\n"
+        f"{largest} transitions in the replay table, the loop runs at {ratio:.0%} of its speed with {smallest} transitions (aim: {report.GROWTH_AIM:.0%}). `make bench` measured\n"
         f"this on {machine['date']} (commit {machine['commit']})."
     )
     return text + reservation(caveats(machine))

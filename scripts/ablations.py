@@ -26,12 +26,12 @@ def section(table: pd.DataFrame, figure: str) -> str:
     return f"""
 ## Ablations: single choices, {spaced(study.ABLATION_BUDGET)} env steps
 
-Each `no-` row ablates one choice: it has the source document's value, and all others keep labkit's. `source` has every hyperparameter of the
-source document. In `source`, time limits are truncations, as the text of that document says; its code treats them as terminations. "Steps to
-+10" is defined as above (–: never reached).
+Each `no-` row sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
+the source document. It treats time limits as truncations. The text of the source document also does so; its code treats them as
+terminations. "Steps to +10" is defined as above (–: never reached).
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
-{counted(len(tested(table)), "test")}. With this correction, a study in which no setting differs has at most a 5 % chance of any value below 0.05.
+{counted(len(tested(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %.
 
 {rows_of(table)}
 
@@ -131,7 +131,7 @@ def rounding(found: Sequence[TrackedRun]) -> str:
         for kinds in differing
     )
     return (
-        f"Runs of one seed should have the same return before training. These do not, because their machines round differently: {groups}. "
+        f"Runs of one seed should have the same return before training. The values in brackets differ, because the machines round differently: {groups}. "
         "A comparison of runs from both kinds of machines compares the machines, too."
     )
 
@@ -146,7 +146,7 @@ The reason for each choice:
   velocities dominate the input of the first layer.
 - **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 steps after it was stored. labkit keeps 1 000 000.
 - **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of five rewards carries more signal than a single one.
-  The value of a state also takes only a fifth of the updates to reach the states before it.
+  One update also carries a value back over five states instead of one, so values reach earlier states in a fifth of the updates.
 - **Discount**: at 0.99 per step of 10 ms, the horizon is about one second, so a fall loses about one second of reward. At 0.995 the horizon is two seconds.
 - **Learning rates** of 1e-3 learn fast, but late in training they make the policy change much between two evaluations. So they decay: to a half after 20 000
   gradient steps, to a third after 40 000. The formula 1 / (1 + t / 20 000) does not depend on the length of the run, so a run can be continued.

@@ -53,20 +53,22 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
 HEAD = """
 # SAC on the Minitaur: returns over seeds
 
-This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults, or the defaults with
-one choice ablated: set to the value of the source document, TF-Agents' tutorial on SAC. A final return is the mean return of 20
-deterministic episodes after the last step, in the environment's own reward. Neither the step nor a seed was chosen by its score. The
-final evaluation plays episodes that no interim evaluation of the run has played, and each budget has its own final episodes
-(`labkit.training.components.evaluation_seed`). One command computes every number and figure below from the runs in [study/](study):
+This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults or an
+ablation: the defaults with one choice set to the value of the source document, TF-Agents' tutorial on SAC. A final return is the mean
+return of 20 deterministic episodes after the last step, in the environment's own reward. The scores were not used to choose the last
+step or the seeds. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
+play different final episodes (`labkit.training.components.evaluation_seed`). One command
+computes every number and figure below from the runs in [study/](study):
 
     make results                       # makes the missing runs (a day for all), then writes this page
     make results ARGS=page             # the page alone, in seconds
     make results ARGS='run --setting defaults --seed 3 --budget 60000'
 
 For five seeds or more the page gives the interquartile mean (IQM) over seeds and a percentile bootstrap interval (Agarwal et al., 2021); for
-fewer it gives the return of each seed. The level of 95 % is nominal: with few seeds the interval is too narrow. The page therefore also gives
-the share of such intervals that covered the true value in a simulation with normal scores (`labkit.analysis.statistics.interval_coverage`). A
-seed fixes networks, noise and environments, but not the samples that Reverb draws, so a repeated run of a seed has another score.
+fewer it gives the return of each seed. The level of 95 % is nominal: with few seeds the interval is too narrow. A simulation with
+normal scores measured how often such an interval covers the true value. The page gives this share next to each interval
+(`labkit.analysis.statistics.interval_coverage`). A seed fixes networks, noise and environments, but not the samples that Reverb
+draws, so a repeated run of a seed has another score.
 
 The defaults changed after labkit 0.1. [The study of labkit 0.1](v0.1/README.md) has its own page; its runs are not compared with those below.
 `earlier-3e-4`, `earlier-3e-4-delayed` and `earlier-1e-3` were the defaults for a short time, before the present defaults were chosen. The page
@@ -107,8 +109,8 @@ def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str) -> str:
 {markdown(pd.DataFrame(rows))}
 
 The first {spaced(budget - iterations)} env steps are warm-up with random actions; one gradient step follows each later env step ({spaced(iterations)} gradient steps). A run is evaluated every
-2 500 steps, on five episodes. It has reached a return if two consecutive evaluations have at least that mean; "steps to" gives the env step of the first
-of the two. "Minutes to" is the training time until then, without warm-up and evaluations. The machines were shared with other work.
+2 500 steps, on five episodes. A return counts as reached when two consecutive evaluations have at least that mean. "Steps to" gives the env step
+of the first of the two. "Minutes to" is the training time until then, without warm-up and evaluations. The machines were shared with other work.
 
 Published: PPO2 {PPO2:+.2f} after 2 000 000 steps, evolution strategies at best {ES:+.2f} (estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \
 the TF-Agents tutorial {tutorial_return:+.2f} after {spaced(tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS)} (sampled actions).

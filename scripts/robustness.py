@@ -144,8 +144,8 @@ def text(parts: list[str], others: str, mass: float) -> str:
 
 Here the tracked policies control a robot that is disturbed in one way at a time. They are not trained further. Every episode is in
 [episodes.csv](episodes.csv). Each condition has the same seeds, from {robustness.FIRST_SEED} on; a seed fixes the robot that the environment draws.
-The policy takes its mean action. Only the "sampling temperature" adds noise: the policy's own noise, multiplied by the temperature. At 1
-the policy samples as in training.
+The policy takes its mean action, except in the conditions of "sampling temperature". These add the policy's own noise, multiplied by the
+temperature. At a temperature of 1, the policy samples as in training.
 
 **The environment's own domain randomisation stays on**, because the policies were trained and scored with it: at each reset, the
 environment draws some properties of the robot at random. A disturbance is applied to the drawn values. pybullet {metadata.version("pybullet")} draws these values,
@@ -154,16 +154,18 @@ uniformly and independently:
 {markdown(pd.DataFrame(ranges))}
 
 So training covered payloads up to {payload[1]:.1f} kg (the base has {mass:g} kg) and friction factors from {friction[0]:.2f} to {friction[1]:.2f}; grey bands in the figure mark these ranges.
-(A value counts as covered if the middle of the drawn range, with the disturbance, is within that range.) Training covered no weak motors, because voltage and
+(A value counts as covered if the disturbance leaves the midpoint of the drawn range within that range.) Training covered no weak motors, because voltage and
 damping limit the speed of a motor, not its torque at rest. It also covered no noisy sensors and no late commands.
 
 - The payload is added to the mass of the base, in kg. The foot friction is a factor on the drawn coefficient, the motor strength a factor on the torque.
-- The observation noise is normal. Its standard deviation is the given share of 3.14 rad, 20 rad/s, 5.7 N m, and 1 for the quaternion.
+- The observation noise is normal. Its standard deviation is a share of 3.14 rad for angles, 20 rad/s for velocities, 5.7 N m for torques, and 1 for the
+  quaternion.
 - The control latency is the time from the choice of an action until the motors receive it. An env step lasts 10 ms, a physics step 2 ms.
 
 The intervals are bootstrap intervals of the interquartile mean (IQM) over the episodes. They describe the variation between episodes of this one policy, not
-between seeds of training. A policy "breaks" where its whole interval is below {robustness.BROKEN:.0%} of the undisturbed IQM. Fewer than five episodes give no interval; then the policy
-breaks where every episode is below. A fall is an episode of fewer than {robustness.FULL_LENGTH} steps. episodes.csv also has episodes that the tables leave out: {others}.
+between seeds of training. A policy "breaks" where its whole interval is below {robustness.BROKEN:.0%} of the undisturbed IQM. Fewer than five episodes
+give no interval. The policy then breaks where the return of every episode is below that threshold.
+A fall is an episode of fewer than {robustness.FULL_LENGTH} steps. episodes.csv also has episodes that the tables leave out: {others}.
 
 {"".join(parts)}"""
 

@@ -127,7 +127,7 @@ def text(runs: Sequence[TrackedRun], reference: pd.DataFrame) -> str:
     .venv/bin/python scripts/standard.py reference FILE     # reference.csv, from the source's file
 
 For the Minitaur, labkit has only one published SAC curve to compare with, that of TF-Agents' tutorial, in which the robot does not walk. For these three robots
-there are published SAC curves with several seeds. They show whether labkit's SAC is right, and not only tuned to one robot.
+there are published SAC curves with several seeds. A comparison with them shows whether labkit's SAC is correct, or only tuned to one robot.
 
 Each run takes {spaced(standard_plan.ENV_STEPS)} env steps in an environment of Gymnasium. The first {spaced(standard_plan.WARM_UP)} have random actions; each later env step is followed by one gradient step. The score of a
 run is the mean return of {standard_plan.FINAL_EPISODES} deterministic episodes after the last env step. Its curve shows the mean return of {standard_plan.EVAL_EPISODES} deterministic episodes every
@@ -135,13 +135,13 @@ run is the mean return of {standard_plan.FINAL_EPISODES} deterministic episodes 
 
 {chr(10).join(verdict(env, scores, published_scores(reference, env)) for env in standard_plan.ACTIONS)}
 
-The settings are explained below. Two of their comparisons are tested:
+Two pairs of settings are compared with a test. The section "The settings" explains each setting.
 
 {comparison("published", standard_plan.SB3, scores)}
 {comparison("improved", "published", scores)}
 
-With {len(standard_plan.SEEDS)} seeds a side, a true difference of two standard deviations is often missed: Welch's test at a level of {LEVEL:g} finds it with a probability of
-{power:.0%}, and of less after Holm's correction. So "not significantly below" does not mean "equal".
+With {len(standard_plan.SEEDS)} seeds in each group, Welch's test at a level of {LEVEL:g} detects a true difference of two standard deviations with a probability of {power:.0%}.
+Holm's correction makes this probability smaller. So "not significantly below" does not mean "equal".
 
 ![Return over env steps on the three robots: published curves with their spread, labkit and Stable-Baselines3](curves.png)
 
@@ -165,8 +165,8 @@ takes gradient steps while it collects, so the policy that collects is up to {2 
 
 The curves have a point every {spaced(SOURCE_EVERY)} env steps. `train.py` of [CrossQ](https://github.com/adityab/CrossQ) evaluates at the same interval (5 000 000 // 300), so the curves probably come from there; this is
 an inference. `train.py` takes {spaced(standard_plan.WARM_UP)} random env steps, and plays one deterministic episode for each evaluation. CrossQ's `slurm/submit_everything.sh` sets learning rates of
-0.001 for the SAC baseline. If the inference is right, the published spread includes the noise of single episodes. The published runs then also used a higher learning
-rate than the published hyperparameters. The settings `rate-0.001` are labkit with that higher rate.
+0.001 for the SAC baseline. If the inference is right, the published spread includes the noise of single episodes. The runs behind
+the published curves then also used a higher learning rate than {standard_plan.RATE:g}. The setting `rate-0.001` is labkit with that higher rate.
 
 ## Every run
 

@@ -21,13 +21,13 @@ from labkit.training import saved_weights
 
 SIZE, FPS = (320, 240), 15  # pixels and frames per second: drawing takes longer than the physics
 SIDES = ("a", "b")
-SLIDERS = {  # field: (words, lowest, highest, step)
-    "payload_kg": ("payload, kg", 0.0, 8.0, 0.5),
-    "foot_friction": ("foot friction, factor", 0.1, 2.0, 0.05),
-    "motor_strength": ("motor strength, factor", 0.2, 1.5, 0.05),
-    "observation_noise": ("observation noise, share", 0.0, 0.5, 0.01),
-    "control_latency_seconds": ("control latency, s", 0.0, 0.06, 0.002),
-    "temperature": ("temperature", 0.0, 2.0, 0.1),
+SLIDERS = {  # field: (label, a value as text, lowest, highest, step)
+    "payload_kg": ("payload, kg", "payload {:g} kg", 0.0, 8.0, 0.5),
+    "foot_friction": ("foot friction, factor", "foot friction × {:g}", 0.1, 2.0, 0.05),
+    "motor_strength": ("motor strength, factor", "motor strength × {:g}", 0.2, 1.5, 0.05),
+    "observation_noise": ("observation noise, share", "observation noise {:g}", 0.0, 0.5, 0.01),
+    "control_latency_seconds": ("control latency, s", "control latency {:g} s", 0.0, 0.06, 0.002),
+    "temperature": ("temperature", "temperature {:g}", 0.0, 2.0, 0.1),
 }
 
 
@@ -42,12 +42,12 @@ class Setting(Disturbance):
     temperature: float = real(0.0, 0, 4, "factor on the noise of the policy; 1 is as trained")
 
     def __str__(self) -> str:
-        """What differs from the undisturbed robot: `payload, kg 2; temperature 1`."""
+        """What differs from the undisturbed robot: `payload 2 kg; temperature 1`."""
         plain = Setting()
         values = {name: getattr(self, name) for name in SLIDERS}
         changed = [
-            f"{words} {values[name]:g}"
-            for name, (words, *_) in SLIDERS.items()
+            text.format(values[name])
+            for name, (_, text, *_) in SLIDERS.items()
             if values[name] != getattr(plain, name)
         ]
         return "; ".join(changed) or "undisturbed"
@@ -211,13 +211,13 @@ def _column(ipywidgets: Any, side: str, start: Setting) -> tuple[Any, dict[str, 
             min=min(low, getattr(start, name)),
             max=max(high, getattr(start, name)),
             step=step,
-            description=words,
+            description=label,
             continuous_update=False,  # only where the slider is released
             readout_format=".3f" if step < 0.01 else ".2f",
             style={"description_width": "160px"},
             layout={"width": "420px"},
         )
-        for name, (words, low, high, step) in SLIDERS.items()
+        for name, (label, _, low, high, step) in SLIDERS.items()
     }
     title = ipywidgets.HTML(f"<b>{side.upper()}</b>")
     return ipywidgets.VBox([title, *found.values()]), found

@@ -39,7 +39,7 @@ def test_two_settings_are_played_and_shown(tmp_path):
     )
     found = outputs(nbformat.read(out, as_version=4).cells)
     shown = text(found)
-    assert "A: undisturbed\nB: motor strength, factor 0.2\n" in shown
+    assert "A: undisturbed\nB: motor strength × 0.2\n" in shown
     assert sum("image/png" in o.get("data", {}) for o in found) == 3  # two strips and the card
     html = "".join(o.get("data", {}).get("text/html", "") for o in found)
     assert html.count("<video") == 2

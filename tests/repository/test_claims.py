@@ -56,7 +56,7 @@ def test_the_page_on_ray_lists_every_run(ray_rows):
     page = ray_vs_local.page(ray_rows, lost, 50_000)
     assert page == (ray_vs_local.RESULTS / "README.md").read_text()
     assert "13 runs, of which 2 were lost" in page
-    assert "except that they collect no deterministic episodes" in page
+    assert "labkit 0.1 collected some episodes with the mean action, and these runs do not" in page
     sentence = ray_vs_local.sentence(ray_rows, lost, 50_000)
     assert sentence == tracked(ray_vs_local.SUMMARY, ray_vs_local.MARKS)
     assert "8 runs on Ray have +11.40 (Welch's p = 0.052)" in sentence
@@ -92,7 +92,9 @@ def test_the_lander_needs_new_episodes_to_count_as_solved(tmp_path, small_config
     assert lunarlander_page.confirmation(row) == "not confirmed"
     unconfirmed = lunarlander_page.verdict([row])
     assert unconfirmed.startswith("1 of 1 run reached a mean of 200; new episodes confirmed 0 of")
-    assert unconfirmed.endswith("of 1 run were not kept, so this run must be made again.")
+    assert unconfirmed.endswith(
+        "of 1 run, because this policy was not kept. This run must be made again."
+    )
     for mean, word, count in ((190.0, "no: +190.0", 0), (230.0, "yes: +230.0", 1)):
         file = path / lunarlander_page.CONFIRMATION
         file.write_text(json.dumps({"mean_return": mean, "episodes": 100}))
@@ -269,7 +271,7 @@ def test_readme_has_the_measured_throughput():
     )
     assert f"loop is {ours / theirs:.1f} times as fast" in text
     last = np.median(np.divide(results["growth"]["rates"][-1], results["growth"]["rates"][0]))
-    assert f"at {last:.0%} of the speed with 10 000 (aim: 90%)" in text
+    assert f"at {last:.0%} of its speed with 10 000 transitions (aim: 90%)" in text
     assert results["machine"]["commit"] in text
 
 
