@@ -1,7 +1,7 @@
 """Runs under several replicas, in a process of its own: `python replicas.py WHAT OUT`.
 
 Logical devices can be made only before TensorFlow starts, hence not in the process of the tests.
-What is measured goes to files beside OUT; test_strategy.py judges it.
+What is measured goes to files beside OUT; test_replicas.py judges it.
 """
 
 import sys

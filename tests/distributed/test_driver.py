@@ -389,6 +389,7 @@ def test_a_ray_that_does_not_answer_is_said_and_ended(monkeypatch):
     wait_until(lambda: not set(descendants(os.getpid())) - before, 10, "end of all processes")
 
 
+@pytest.mark.slow
 def test_ray_without_a_token_is_turned_away(tmp_path):
     import ray
 

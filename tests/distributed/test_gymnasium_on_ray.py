@@ -4,11 +4,13 @@ import json
 
 import gymnasium
 import numpy as np
+import pytest
 
 import labkit
 from labkit.training import run_directory
 
 
+@pytest.mark.slow
 def test_a_small_run_with_an_environment_of_gymnasium(small_config, tmp_path):
     settings = small_config(env_name="Mine", num_iterations=20, num_eval_episodes=1)
     run = run_directory.open_run(tmp_path / "run", settings)

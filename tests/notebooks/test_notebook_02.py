@@ -201,6 +201,7 @@ def test_deterministic_outputs_with_small_parameters(tmp_path, kernel_path):
     assert NOTEBOOK.read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_runs_where_reverb_cannot_be_imported(tmp_path, kernel_path):
     (tmp_path / "reverb").mkdir()

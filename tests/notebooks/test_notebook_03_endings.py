@@ -40,6 +40,7 @@ def test_a_warm_up_that_ends_within_a_step_of_an_episode_s_end(tmp_path):
     assert "tutorial's: 999  rows: 999\n" in text, "both tables hold the same transitions"
 
 
+@pytest.mark.slow
 def test_stopped_before_its_first_evaluation_it_says_so_and_goes_on_to_its_end(
     tmp_path, monkeypatch
 ):

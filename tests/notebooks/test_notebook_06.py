@@ -117,7 +117,9 @@ def test_committed_executed_in_order_and_small(committed):
 
 
 def test_the_first_picture_is_the_fall_that_the_notebook_shows(committed):
-    strips = [o.data["image/png"] for o in outputs(committed.cells) if "image/png" in o.data]
+    strips = [
+        o.data["image/png"] for o in outputs(committed.cells) if "image/png" in o.get("data", {})
+    ]
     (picture,) = committed.cells[0].attachments.values()
     assert "".join(picture["image/png"].split()) == "".join(strips[1].split())
     (results,) = [cell for cell in committed.cells if cell.id == "results"]

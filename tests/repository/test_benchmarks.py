@@ -186,6 +186,7 @@ def test_results_give_the_reason_for_a_skipped_implementation(monkeypatch):
     assert "git fetch --unshallow" in by_key["labkit_earlier"].unavailable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["published", "labkit"])
 def test_each_implementation_runs_small(key):
     by_key = {one.key: one for one in implementations.list_implementations(with_peers=False)}
@@ -195,6 +196,7 @@ def test_each_implementation_runs_small(key):
     assert 300 < entry["repeats"][0]["peak_mib"] < 4096
 
 
+@pytest.mark.slow
 def test_the_breakdown_runs_small():
     parts = implementations.run("benchmarks.breakdown", TINY)
     in_loop = parts["in_loop"]
@@ -205,6 +207,7 @@ def test_the_breakdown_runs_small():
     assert in_loop["physics engine"] > 0
 
 
+@pytest.mark.slow
 def test_growth_runs_small():
     grown = implementations.run(
         "benchmarks.growth", [*TINY, "--rounds", "1", "--sizes", "300", "600"]

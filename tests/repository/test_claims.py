@@ -143,6 +143,7 @@ def test_a_stop_ends_the_whole_command_with_one_line(tmp_path, monkeypatch, numb
     monkeypatch.setattr(lunarlander, "train", train)
     monkeypatch.setattr(lunarlander, "confirm", lambda path: os.kill(os.getpid(), number))
     monkeypatch.setenv(signals.FILE_VARIABLE, "")  # the command sets it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     done = CliRunner().invoke(lunarlander.main, ["--no-timing"])
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers

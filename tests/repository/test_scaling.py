@@ -23,6 +23,7 @@ def folder(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_result_names_its_devices(folder):
     result = json.loads((folder / "scaling.json").read_text())
     found = [(c["replicas"], c["batch_size"], c["batch_per_replica"]) for c in result["cases"]]
@@ -39,6 +40,7 @@ def test_result_names_its_devices(folder):
     assert str(ROOT) not in json.dumps(result)
 
 
+@pytest.mark.slow
 def test_figure_shows_the_numbers(folder):
     assert image.imread(folder / "scaling.png").std() > 0
     result = json.loads((folder / "scaling.json").read_text())

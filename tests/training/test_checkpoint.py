@@ -346,7 +346,9 @@ def check_metrics(path):
     assert (np.diff(table.wall_seconds) >= 0).all()
 
 
-@pytest.mark.parametrize(("kind", "kills"), [("reverb", 3), ("tf_uniform", 1)])
+@pytest.mark.parametrize(
+    ("kind", "kills"), [("reverb", 3), pytest.param("tf_uniform", 1, marks=pytest.mark.slow)]
+)
 def test_a_killed_run_loses_nothing(tmp_path, kind, kills):
     """Item by item, weight by weight, step by step; `make torture` does it twenty times."""
     seen = torture.torture(tmp_path, kills, steps=600, kind=kind)
@@ -361,7 +363,9 @@ def test_damaged_files_and_a_full_disk_lose_nothing():
     assert sum(played.values()) == rounds
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_an_interrupted_run_leaves_a_checkpoint_and_resumes(tmp_path, number):
     path = tmp_path / "run"
     process = start(path)
