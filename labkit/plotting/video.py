@@ -324,7 +324,7 @@ def video_html(recordings: Sequence[Recording], titles: Sequence[str]) -> str:
         label = html.escape(_describe(recording, title))
         figures.append(
             # Two videos fit into JupyterLab at 1280 pixels; none is enlarged, which would blur it.
-            f'<figure style="margin:0;flex:0 1 {HTML_WIDTH}px;min-width:min(100%,280px)">'
+            f'<figure style="margin:0;flex:1 1 280px;max-width:{HTML_WIDTH}px">'
             f"<figcaption>{html.escape(title)}</figcaption>"
             f'<video controls loop muted playsinline style="max-width:100%" aria-label="{label}" '
             f'src="data:video/mp4;base64,{data}">{label}</video></figure>'

@@ -54,8 +54,7 @@ SMALL = {
         "seconds": 2,
     },
 }
-WIDTHS = (1280, 1920)
-THEMES = ("JupyterLab Light", "JupyterLab Dark")
+LOOKS = {1280: "JupyterLab Light", 1920: "JupyterLab Dark"}  # width: theme
 
 pytestmark = [
     pytest.mark.browser,
@@ -110,7 +109,7 @@ def address(tmp_path_factory):
 @pytest.fixture
 def page(address):
     with lab.chromium() as browser:
-        page = browser.new_page(viewport={"width": WIDTHS[0], "height": 1400})
+        page = browser.new_page(viewport={"width": 1280, "height": 1400})
         page.set_default_timeout(60_000)
         yield page
 
@@ -156,16 +155,15 @@ def test_run_all_cells(notebook, address, page, screenshots):
     assert all(moved > 0 and width > 0 for moved, width in videos), videos
     assert bool(videos) == ("<video" in notebook.read_text())
 
-    for width in WIDTHS:
+    for width, theme in LOOKS.items():
         page.set_viewport_size({"width": width, "height": 1400})
-        for theme in THEMES:
-            change = "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})"
-            page.evaluate(change, theme)
-            page.wait_for_timeout(1500)
-            name = f"{notebook.stem}-{width}-{theme.split()[-1].lower()}"
-            files = lab.photograph(page, screenshots, name)
-            assert files
-            assert all(file.stat().st_size > 10_000 for file in files)
+        change = "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})"
+        page.evaluate(change, theme)
+        page.wait_for_timeout(1500)
+        name = f"{notebook.stem}-{width}-{theme.split()[-1].lower()}"
+        files = lab.photograph(page, screenshots, name)
+        assert files
+        assert all(file.stat().st_size > 10_000 for file in files)
 
 
 # What the sliders of notebook 06 show: status, sources of the film strips, titles of the videos.
