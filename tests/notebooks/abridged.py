@@ -15,6 +15,8 @@ SIDE_STEPS = {
     *("mirror-rows-code", "mirror-replicas-code", "mirror-sum", "mirror-broken-code"),
     *("mirror-learner-code", "mirror-train", "c7bd5bc4", "choices"),
 }
+# The films at the end of the notebook, each of a whole episode, too.
+WITHOUT_FILMS = {*SIDE_STEPS, "worst", "replay"}
 # All of the derivation and of the replicas, which a run that ends in its warm-up does not need.
 BEFORE_THE_WARM_UP = {
     *SIDE_STEPS,

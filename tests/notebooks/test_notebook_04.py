@@ -93,7 +93,7 @@ def test_it_runs_on_two_nodes(tmp_path):
         cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.add_node(num_cpus=3)
         try:
-            small = {**SMALL, "fault_iterations": "0"}
+            small = {**SMALL, "fault_iterations": "0", "minitaur_iterations": "0"}
             check(tmp_path, execute(tmp_path, **small, address=cluster.address))
         finally:
             cluster.shutdown()
