@@ -1,12 +1,12 @@
-"""Films policies side by side: random actions, a walk, a fall, and any other run.
+"""Films policies side by side: random actions, a walk, a fall, and other runs.
 
 python scripts/wall.py                                        # results/minitaur/wall/
-python scripts/wall.py results/minitaur/best runs/results/defaults/seed-1 --out build/wall
+python scripts/wall.py results/minitaur/best runs/0001 --out build/wall
 
-The second command needs a run of the study, see scripts/results.py. Each folder has config.json
-and policy/: a run directory, or a tracked policy. Of the first one the wall shows the first full
-episode and the first fall among the seeds 0 to 9, if there are any; of each other one, the episode
-with seed 0. Its title names what differs from the defaults.
+The first command films the best policy and those in results/minitaur/wall/policies/. Each folder
+has config.json and policy/: a run directory, or a tracked policy. Of the first one the wall shows
+the first full episode and the first fall among the seeds 0 to 9, if there are any; of each other
+one, the episode with seed 0. Its title names what differs from the defaults.
 """
 
 import tempfile
@@ -19,6 +19,7 @@ import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads
 from labkit.analysis.compare import setting_name
 from labkit.cli import watch
 from labkit.environments.physics import step_seconds
+from labkit.parameters import grouped
 from labkit.plotting import video, wall
 from labkit.sac.collector import play
 from labkit.sac.policies import Policy, random_policy
@@ -26,6 +27,7 @@ from labkit.training.run_directory import read_config
 
 ROOT = Path(__file__).resolve().parent.parent
 BEST = ROOT / "results" / "minitaur" / "best"
+WALL = ROOT / "results" / "minitaur" / "wall"
 SEEDS = range(10)
 PAGE = """# Policies side by side
 
@@ -33,14 +35,16 @@ PAGE = """# Policies side by side
 
 [wall.mp4](wall.mp4) shows these episodes at once; a clip that is over turns grey.
 
-| clip | seed | seconds | metres forward | return |
-|---|---|---|---|---|
+| clip | training, env steps | seed of the episode | seconds | metres forward | return |
+|---|---|---|---|---|---|
 {rows}
 
 ![A film strip of each clip: time, metres forward, return so far](strips.png)
 
-The command wrote this page and every file in this directory. The clips are single episodes, chosen
-as examples of a full episode and of a fall. [The policy's page](../best/README.md) has its score.
+The command wrote this page, wall.mp4 and strips.png. A clip is a single episode. Those of `best`
+were chosen as examples of a full episode and of a fall; every other clip is the episode with seed
+0. [The page of `best`](../best/README.md) has its score, and [the study](../README.md) has those
+of the other runs. `policies/` has their policies.
 """
 
 
@@ -49,27 +53,29 @@ as examples of a full episode and of a fall. [The policy's page](../best/README.
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="A folder.")
 def main(folders: tuple[Path, ...], out: Path | None) -> None:
     """Writes wall.mp4, strips.png and README.md of the policies in FOLDERS."""
-    first, *others = folders or (BEST,)
-    out = out or ROOT / "results" / "minitaur" / "wall"
+    first, *others = folders or (BEST, *sorted((WALL / "policies").iterdir()))
+    out = out or WALL
     titles = [title_of(folder) for folder in others]
     if len(set(titles)) < len(titles):
         raise click.UsageError(f"two of the folders have the same title: {', '.join(titles)}")
     env, act = watch.load(first)
     shown = {"random actions": (env, random_policy(env.action_spec(), seed=0), 0)}
-    for title, seed in episodes(env, act).items():
-        shown[f"{first.resolve().name}: {title}"] = (env, act, seed)
+    trained = {"random actions": "0"}
+    for name, seed in episodes(env, act).items():
+        title = f"{first.resolve().name}: {name}"
+        shown[title], trained[title] = (env, act, seed), env_steps(first)
     for title, folder in zip(titles, others, strict=True):
-        shown[title] = (*watch.load(folder), 0)
+        shown[title], trained[title] = (*watch.load(folder), 0), env_steps(folder)
     with tempfile.TemporaryDirectory() as drafts:
         clips = {
             title: film(Path(drafts) / f"{number}.mp4", *chosen)
             for number, (title, chosen) in enumerate(shown.items())
         }
         out.mkdir(parents=True, exist_ok=True)
-        wall.write_video(clips, out / "wall.mp4")
+        wall.write_video(clips, out / "wall.mp4", columns=3 if len(clips) <= 6 else 4)
         (out / "strips.png").write_bytes(wall.film_strips(clips))
     arguments = "".join(f" {folder}" for folder in folders) + (f" --out {out}" if folders else "")
-    rows = [row(title, clip, shown[title][2]) for title, clip in clips.items()]
+    rows = [row(title, trained[title], clip, shown[title][2]) for title, clip in clips.items()]
     (out / "README.md").write_text(PAGE.format(arguments=arguments, rows="\n".join(rows)))
     click.echo(f"written: {out}")
 
@@ -92,16 +98,23 @@ def title_of(folder: Path) -> str:
     return f"{setting_name(config)}, seed {config.seed}"
 
 
+def env_steps(folder: Path) -> str:
+    """How long a policy was trained, warm-up included: `60 000`."""
+    config = read_config(folder)
+    learned = config.num_iterations * config.collect_steps_per_iteration
+    return grouped(config.initial_collect_steps + learned)
+
+
 def film(path: Path, env: Any, act: Policy, seed: int) -> video.Recording:
     """One episode."""
     return video.record_episode(env, act, path, step_seconds=step_seconds(env), seed=seed)
 
 
-def row(title: str, clip: video.Recording, seed: int) -> str:
+def row(title: str, trained: str, clip: video.Recording, seed: int) -> str:
     """A line of the page's table; the metres are those of the last caption."""
     words = clip.captions[-1].split()
     metres = words[words.index("m") - 1] if "m" in words else ""
-    return f"| {title} | {seed} | {clip.seconds:.1f} | {metres} | {clip.return_:+.2f} |"
+    return f"| {title} | {trained} | {seed} | {clip.seconds:.1f} | {metres} | {clip.return_:+.2f} |"
 
 
 if __name__ == "__main__":
