@@ -32,9 +32,10 @@ def show_study(folder: Folder, without: Mapping[str, Any] = TUTORIAL) -> pd.Data
 
     For each field it looks for two settings that differ in this field alone: one has the value in
     `without` (by default, that of the TF-Agents tutorial), the other labkit's default. Of several
-    such pairs it takes the one with the most seeds; from three seeds of each on, one at the present
-    defaults comes first. A field without a pair has no row, and a folder without readable runs
-    gives no rows. The three learning rates count as one field, `learning_rates`.
+    such pairs it takes the one with the most seeds of each setting, then the one with the most
+    seeds of either; from three seeds of each on, one at the present defaults comes first. A field
+    without a pair has no row, and a folder without readable runs gives no rows. The three learning
+    rates count as one field, `learning_rates`.
 
     Returns:
         One row per field, the largest difference first, with the columns without and with (the
@@ -131,7 +132,8 @@ def _pair(
         for field, value in with_one_rate(attrs.asdict(SACConfig(), recurse=False)).items()
         if field in changed
     )
-    evidence = (min(seeds(step), ENOUGH_SEEDS), is_default, seeds(step), step)
+    runs = len(plain_scores[step]) + len(changed_scores[step])
+    evidence = (min(seeds(step), ENOUGH_SEEDS), is_default, seeds(step), runs, step)
     values = (_brief(plain[name]), _brief(changed[name]))
     return evidence, (*values, low, high, high - low, counts, step)
 
