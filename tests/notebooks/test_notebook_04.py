@@ -112,5 +112,5 @@ def test_a_mistake_is_one_line(tmp_path):
 def test_the_committed_notebook_shows_its_figures():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert sum("image/png" in o.get("data", {}) for o in outputs(notebook)) >= 8
-    assert sum("<video" in o.get("data", {}).get("text/html", "") for o in outputs(notebook)) == 3
+    assert sum("<video" in o.get("data", {}).get("text/html", "") for o in outputs(notebook)) == 4
     assert printed(notebook, "h-31").startswith("solved: ")
