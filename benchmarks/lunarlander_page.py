@@ -118,14 +118,9 @@ def verdict(rows: Sequence[dict[str, Any]]) -> str:
         one for one in reached if one not in unconfirmed and one["confirmed_mean_return"] >= SOLVED
     ]
     text = f"{len(reached)} of {counted(len(rows), 'run')} reached a mean of {SOLVED:.0f}; new episodes confirmed {len(solved)} of these."
-    again = [one for one in unconfirmed if not one["replaced"]]
-    for number, needed in ((len(again), "must"), (len(unconfirmed) - len(again), "had to")):
-        if number:
-            several = number > 1
-            policies = "the policies" if several else "the policy"
-            kept = "these policies were" if several else "this policy was"
-            these = "These runs" if several else "This run"
-            text += f" No new episodes were played with {policies} of {counted(number, 'run')}, because {kept} not kept. {these} {needed} be made again."
+    if unconfirmed:
+        again = sum(not one["replaced"] for one in unconfirmed)
+        text += f" The policy was not kept in {counted(len(unconfirmed), 'case')}, so no new episodes could be played; {counted(again, 'such run')} must be made again."
     return text
 
 

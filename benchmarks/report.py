@@ -109,7 +109,7 @@ def _less_cpu(results: dict[str, Any]) -> str:
 
 
 def _sum_of_parts(results: dict[str, Any]) -> tuple[float, float] | None:
-    """CPU ms of an iteration if each part cost what it costs alone, and ms on all cores."""
+    """CPU ms of an iteration if each part took what it takes alone, and ms on all cores."""
     if "cpu_alone" not in results.get("breakdown", {}):
         return None
     cpu = sum(results["breakdown"]["cpu_alone"].values())

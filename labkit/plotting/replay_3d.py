@@ -7,7 +7,6 @@
 The file fetches nothing. It contains the poses of all links, and three.js (see viewer/README.md).
 """
 
-import base64
 import gzip
 import html
 import json
@@ -24,10 +23,10 @@ from labkit.environments.physics import forward_position, step_seconds
 from labkit.environments.seeding import environment_name, raw_env
 from labkit.errors import storage
 from labkit.parameters import invalid
+from labkit.plotting import replay_json
 from labkit.plotting.rendering import frame
 from labkit.plotting.robot_shapes import (
     Link,
-    Mesh,
     Shape,
     check_pybullet,
     client_of,
@@ -194,7 +193,7 @@ class _Recorder:
             self._frames.add(frame(self._env), text, keep=last)
 
     def replay(self, ended: str, rewards: np.ndarray, signals: tuple[Signal, ...]) -> Replay:
-        """Everything that was seen."""
+        """The recorded episode."""
         poses = np.array(self._poses)
         root = poses[:, self._root, :3].astype(np.float32)
         poses[:, :, :3] -= root[:, None]
@@ -265,7 +264,7 @@ def page(replay: Replay, title: str | None = None) -> str:
         "TITLE": html.escape(title),
         "STYLE": _file("viewer.css"),
         # In a script element, only `</` could end the text early.
-        "EPISODE": json.dumps(_episode(replay, title)).replace("</", "<\\/"),
+        "EPISODE": json.dumps(replay_json.episode(replay, title)).replace("</", "<\\/"),
         "THREE": _three(),
         "CHARTS": _file("charts.js"),
         "VIEWER": _file("viewer.js"),
@@ -320,7 +319,7 @@ def viewer_html(file: Path, height: int = 640) -> str:
 
 def _viewer(source: str, height: int) -> str:
     style = f"width:100%;height:{height}px;border:0"
-    # IPython warns of HTML that is an iframe and nothing else.
+    # IPython prints a warning if the HTML is an iframe and nothing else.
     return f'<div><iframe {source} title="3D replay" style="{style}"></iframe></div>'
 
 
@@ -333,54 +332,6 @@ def _three() -> str:
     code = _file("three.module.min.js")
     before, exports = code.rsplit("export{", 1)
     names = re.sub(r"([\w$]+) as (\w+)", r"\2:\1", exports.split("}")[0])
-    return _base64(gzip.compress(f"{before}window.THREE={{{names}}};".encode(), mtime=0))
-
-
-def _episode(replay: Replay, title: str) -> dict[str, Any]:
-    """What the viewer reads, for JSON; arrays are little-endian, in base64."""
-    return {
-        "title": title,
-        "stepSeconds": replay.step_seconds,
-        "steps": replay.steps,
-        "ended": replay.ended,
-        "floor": replay.floor,
-        "links": [list(link) for link in replay.links],
-        "shapes": [_shape(shape, replay.links.index(shape.link)) for shape in replay.shapes],
-        "poseSteps": _base64(replay.steps_of_poses.astype("<i4")),
-        "root": _base64(replay.root.astype("<f4")),
-        "poses": _base64(replay.poses.astype("<f2")),
-        "rewards": _base64(replay.rewards.astype("<f4")),
-        "distances": None if replay.distances is None else _base64(replay.distances.astype("<f4")),
-        "signals": [
-            {
-                "title": signal.title,
-                "unit": signal.unit,
-                "names": signal.names,
-                "values": _base64(signal.values.astype("<f4")),
-            }
-            for signal in replay.signals
-        ],
-    }
-
-
-def _shape(shape: Shape, link: int) -> dict[str, Any]:
-    described = attrs.asdict(shape, filter=lambda field, _: field.name not in ("mesh", "link"))
-    mesh = None if shape.mesh is None else _quantised(shape.mesh)
-    return {**described, "link": link, "mesh": mesh}
-
-
-def _quantised(mesh: Mesh) -> dict[str, Any]:
-    """Vertices as whole numbers of 16 bits: `origin + step * number` in metres."""
-    low = mesh.vertices.min(axis=0)
-    step = float(np.ptp(mesh.vertices, axis=0).max()) / 65535 or 1.0
-    return {
-        "origin": low.tolist(),
-        "step": step,
-        "vertices": _base64(np.round((mesh.vertices - low) / step).astype("<u2")),
-        "triangles": _base64(mesh.triangles.astype("<u2")),
-    }
-
-
-def _base64(data: np.ndarray | bytes) -> str:
-    raw = data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes()
-    return base64.b64encode(raw).decode()
+    return replay_json.encoded(
+        gzip.compress(f"{before}window.THREE={{{names}}};".encode(), mtime=0)
+    )

@@ -227,7 +227,7 @@ EXERCISES = {
         interquartile_mean, "One lucky or one broken seed moves the mean, and not this."
     ),
     "05.6": Exercise(beats, "It says how often you would be right to expect the better result."),
-    "05.7": Exercise(best_of, "The best of several seeds owes its score to luck as well."),
+    "05.7": Exercise(best_of, "The score of the best of several seeds contains luck."),
     "05.8": Exercise(
         clean_sweep, "With three seeds, chance alone makes a winner in a tenth of them."
     ),

@@ -10,7 +10,7 @@ import pytest
 
 import labkit
 from labkit.errors import ParameterError
-from labkit.plotting import replay_3d, robot_shapes
+from labkit.plotting import replay_3d, replay_json, robot_shapes
 from labkit.sac.policies import random_policy
 
 NAMES = [
@@ -142,7 +142,7 @@ def test_html_holds_the_episode_and_fetches_nothing(replay, tmp_path):
 
 def test_a_mesh_survives_quantisation(replay):
     (mesh,) = {id(s.mesh): s.mesh for s in replay.shapes[:40] if s.mesh}.popitem()[1:]
-    packed = replay_3d._quantised(mesh)
+    packed = replay_json.quantised(mesh)
     numbers = decoded(packed["vertices"], "<u2").reshape(-1, 3)
     found = packed["origin"] + packed["step"] * numbers
     np.testing.assert_allclose(found, mesh.vertices, atol=1e-5)

@@ -93,7 +93,8 @@ def test_the_lander_needs_new_episodes_to_count_as_solved(tmp_path, small_config
     unconfirmed = lunarlander_page.verdict([row])
     assert unconfirmed.startswith("1 of 1 run reached a mean of 200; new episodes confirmed 0 of")
     assert unconfirmed.endswith(
-        "of 1 run, because this policy was not kept. This run must be made again."
+        "The policy was not kept in 1 case, so no new episodes could be played; "
+        "1 such run must be made again."
     )
     for mean, word, count in ((190.0, "no: +190.0", 0), (230.0, "yes: +230.0", 1)):
         file = path / lunarlander_page.CONFIRMATION
