@@ -23,8 +23,8 @@ SIZE, FPS = (320, 240), 15  # pixels and frames per second: drawing takes longer
 SIDES = ("a", "b")
 SLIDERS = {  # field: (label, a value as text, lowest, highest, step)
     "payload_kg": ("payload, kg", "payload {:g} kg", 0.0, 8.0, 0.5),
-    "foot_friction": ("foot friction, factor", "foot friction × {:g}", 0.1, 2.0, 0.05),
-    "motor_strength": ("motor strength, factor", "motor strength × {:g}", 0.2, 1.5, 0.05),
+    "foot_friction": ("foot friction, factor", "foot friction {:g}", 0.1, 2.0, 0.05),
+    "motor_strength": ("motor strength, factor", "motor strength {:g}", 0.2, 1.5, 0.05),
     "observation_noise": ("observation noise, share", "observation noise {:g}", 0.0, 0.5, 0.01),
     "control_latency_seconds": ("control latency, s", "control latency {:g} s", 0.0, 0.06, 0.002),
     "temperature": ("temperature", "temperature {:g}", 0.0, 2.0, 0.1),

@@ -39,7 +39,7 @@ def test_two_settings_are_played_and_shown(tmp_path):
     )
     found = outputs(nbformat.read(out, as_version=4).cells)
     shown = text(found)
-    assert "A: undisturbed\nB: motor strength × 0.2\n" in shown
+    assert "A: undisturbed\nB: motor strength 0.2\n" in shown
     assert sum("image/png" in o.get("data", {}) for o in found) == 3  # two strips and the card
     html = "".join(o.get("data", {}).get("text/html", "") for o in found)
     assert html.count("<video") == 2
@@ -79,6 +79,12 @@ def test_a_bad_parameter_stops_the_notebook_before_any_work(tmp_path):
     assert error.value.ename == "ParameterError"
     wanted = "`seconds` must be a whole number from 1 to 10 (seconds of the robot), got 11"
     assert error.value.evalue == wanted
+
+
+def test_the_font_of_the_film_strips_has_every_letter_of_a_setting():
+    setting = Setting(2, 0.5, 0.7, 0.1, 0.01, 1)
+    assert str(setting).count(";") == 5, "every factor is changed"
+    assert str(setting).isascii()
 
 
 def test_a_setting_is_played_once(tmp_path):
