@@ -39,7 +39,8 @@ def relative_to(runs: Sequence[TrackedRun], folder: Folder, baseline: str) -> li
     Args:
         runs: as of `compare.find_runs`.
         folder: where they are from.
-        baseline: a setting's name; or a folder in `folder` whose runs have one setting.
+        baseline: a setting's name; or a folder in `folder` whose runs have one setting. In runs of
+            one environment, `defaults` is that environment's.
 
     Raises:
         ParameterError: `baseline` is neither.
@@ -48,6 +49,9 @@ def relative_to(runs: Sequence[TrackedRun], folder: Folder, baseline: str) -> li
     if not members and isinstance(baseline, str) and baseline:
         inside = Path(folder) / baseline
         members = [run for run in runs if inside in (run.path, *run.path.parents)]
+    if not members and baseline == "defaults":
+        # In another environment than the Minitaur, this setting has the name of the environment.
+        members = [run for run in runs if run.setting == run.config.env_name]
     names = {run.setting for run in members}
     if len(names) != 1:
         known = ", ".join(sorted({repr(run.setting) for run in runs}, key=len))

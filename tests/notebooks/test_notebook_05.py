@@ -76,6 +76,21 @@ def test_a_single_run_is_enough(tmp_path):
     assert "Nothing to compare" in shown
 
 
+def test_runs_of_a_gymnasium_environment_without_distances(tmp_path):
+    pendulum = {"env_name": "gymnasium:Pendulum-v1", "walks": False}
+    for seed in range(3):
+        write_run(tmp_path / "runs" / f"a{seed}", seed, [-1200.0, -150.0 - seed], **pendulum)
+        changed = {**pendulum, "gamma": 0.5}
+        write_run(tmp_path / "runs" / f"b{seed}", seed, [-1300.0, -400.0 - 9 * seed], **changed)
+    outputs = execute(tmp_path, runs=str(tmp_path / "runs"), level=-200.0)
+    shown = text(outputs)
+    assert re.search(r"^baseline +3 +-151\.0 ", shown, re.M), "the defaults of that environment"
+    assert "IQM of gamma 0.5 minus baseline is -258.00" in shown
+    assert re.search(r"^baseline +30 +30 +30$", shown, re.M), "env steps to -200"
+    assert "highest IQM of the return: baseline; furthest: nothing walks here" in shown
+    assert not [o for o in outputs if o.get("name") == "stderr"]
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
