@@ -99,7 +99,7 @@ def verdicts(table: pd.DataFrame, than: str = "large") -> list[str]:
     sentences = []
     for score, words in (("whole", "over the whole run"), ("end", "at the end")):
         for name, (gap, p) in differences(table, than, score).items():
-            found = f"{abs(gap):.1f} {'above' if gap > 0 else 'below'} {than} {words}"
+            found = f"{abs(gap):.1f} {'higher' if gap > 0 else 'lower'} than {than}"
             verdict = "a difference" if p < 0.05 else "no detectable difference"
-            sentences.append(f"{name}: {found}: {verdict} (p = {p:.2g} after Holm)")
+            sentences.append(f"{name}, {words}: {found}, p = {p:.2g} after Holm: {verdict}")
     return sentences
