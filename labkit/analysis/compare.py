@@ -230,11 +230,12 @@ def comparable(runs: Sequence[TrackedRun], budget: int) -> tuple[list[TrackedRun
     most = max((len(row.eval_returns) for _, row in rows if row is not None), default=0)
     kept, left_out = [], []
     for run, row in rows:
-        name = f"left out: {run.setting}, seed {run.config.seed}"
+        name = f"left out: {run.path}"
         if row is None:
             left_out.append(f"{name}: not evaluated after {budget} gradient steps")
         elif len(row.eval_returns) < most:
-            left_out.append(f"{name}: {len(row.eval_returns)} episodes there, others have {most}")
+            episodes = f"{len(row.eval_returns)} episodes after {budget} gradient steps"
+            left_out.append(f"{name}: {episodes}, other runs have {most}")
         else:
             kept.append(run)
     names = collections.Counter(f"{run.setting}, seed {run.config.seed}" for run in kept)

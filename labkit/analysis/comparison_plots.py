@@ -112,7 +112,8 @@ def ranking(
         text += ", ring: a repeated seed" if repeated is not None and len(repeated) else ""
         if order.low.notna().any():
             fewest = int(order.seeds[order.low.notna()].min())
-            text += f",\nbar: its {statistics.interval_label(fewest)} with {fewest} seeds"
+            label = statistics.interval_label(fewest)
+            text += f",\nbar: interval of this mean ({label} with {fewest} seeds)"
         axes.set_xlabel(text)
         axes.set_title(title or "")
     return figure

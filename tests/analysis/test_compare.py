@@ -177,8 +177,8 @@ def test_scores_of_fewer_episodes_are_not_compared(tmp_path):
     kept, left_out = compare.comparable(found, 20)
     assert [run.config.seed for run in kept] == [1]
     assert left_out == [
-        "left out: defaults, seed 0: 2 episodes there, others have 5",
-        "left out: defaults, seed 2: not evaluated after 20 gradient steps",
+        f"left out: {tmp_path / 'a'}: 2 episodes after 20 gradient steps, other runs have 5",
+        f"left out: {tmp_path / 'c'}: not evaluated after 20 gradient steps",
     ]
 
 
@@ -278,7 +278,7 @@ def test_an_interval_is_shown_with_its_actual_coverage(folder):
     axes = comparison_plots.curves(runs, 20).axes[0]
     assert f"mean of 5 seeds, {label}" in " ".join(str(line.get_label()) for line in axes.lines)
     ranking = comparison_plots.ranking(compare.scores(runs, 20))
-    assert f"bar: its {label} with 5 seeds" in ranking.axes[0].get_xlabel()
+    assert f"bar: interval of this mean ({label} with 5 seeds)" in ranking.axes[0].get_xlabel()
 
 
 def test_long_names_with_the_same_beginning_get_distinct_labels():
