@@ -48,7 +48,7 @@ def main(context: click.Context) -> None:
 @main.command()
 @click.option("--episodes", default=PLANNED, show_default=True, help="Of each condition.")
 def play(episodes: int) -> None:
-    """Plays the missing episodes of each policy in one process, about a second each."""
+    """Plays the missing episodes of each policy in one process, some seconds each."""
     KEPT.mkdir(parents=True, exist_ok=True)
     for folder in policies():
         player = robustness.Player(folder)
@@ -139,7 +139,7 @@ def text(parts: list[str], others: str, mass: float) -> str:
     payload, friction = (robustness.covered(FACTORS[n], mass) or (0, 0) for n in (0, 1))
     return f"""# How robust is the walking?
 
-    make robustness                           # plays what is missing, about a second an episode; then this page
+    make robustness                           # plays what is missing, some seconds an episode; then this page
     make robustness ARGS=page                 # this page and its figures from episodes.csv
 
 Here the tracked policies control a robot that is disturbed in one way at a time. They are not trained further. Every episode is in

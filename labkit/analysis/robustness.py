@@ -175,8 +175,9 @@ def verdict(factor: Factor, table: pd.DataFrame) -> str:
     worst = others.loc[others.iqm.idxmin()]
     text = f"{name}: the policy breaks at no tested value; the lowest IQM is at "
     text += _at(rows, float(worst.value))
-    if worst.iqm < BROKEN * rows.iqm[rows.value == factor.neutral].item():
-        text += ", below half of the undisturbed IQM, but not with its whole interval"
+    threshold = BROKEN * rows.iqm[rows.value == factor.neutral].item()
+    if worst.iqm < threshold:
+        text += f"; it is below the threshold of {threshold:+.2f}, but its whole interval is not"
     return text
 
 

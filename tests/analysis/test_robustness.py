@@ -48,12 +48,12 @@ def test_the_breaking_point_is_the_first_below_half():
     assert "payload: the policy breaks at 4 (IQM +2.0" in robustness.verdict(PAYLOAD, table)
     lowest = "control latency: the policy breaks at no tested value; the lowest IQM is at "
     assert robustness.verdict(FACTORS[4], table).startswith(lowest)
-    assert "below half" not in robustness.verdict(FACTORS[4], table)
+    assert "below the threshold" not in robustness.verdict(FACTORS[4], table)
     late = (table.factor == "control_latency_seconds") & (table.value == 0.02)
     table.loc[late, ["iqm", "low", "high"]] = [4.0, 1.0, 9.0]  # of 10 undisturbed
     assert robustness.verdict(FACTORS[4], table) == (
-        f"{lowest}0.02 (IQM +4.00, interval +1.00 to +9.00), below half of the undisturbed IQM, "
-        "but not with its whole interval"
+        f"{lowest}0.02 (IQM +4.00, interval +1.00 to +9.00); it is below the threshold of "
+        "+5.01, but its whole interval is not"
     )
 
 
