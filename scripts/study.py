@@ -34,8 +34,8 @@ MEASURING = {"eval_interval": "2500", "log_interval": "500"}
 
 ABLATION_BUDGET = 60_000  # env steps, warm-up included
 SEEDS = (1, 2, 3, 4, 5)
-# The longer runs of the defaults resume those of 60 000 env steps. The checkpoints of seeds 2, 3 and
-# 4 were lost with their machine, so new seeds take their place; their runs still count at 60 000.
+# The longer runs of the defaults resume those of 60 000 env steps. The checkpoints of seeds 2 to 4
+# were lost with their machine, so new seeds take their place; their runs still count at 60 000.
 LONGER_SEEDS = (1, 5, 6, 7, 8)
 
 
