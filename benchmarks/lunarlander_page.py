@@ -85,16 +85,19 @@ def page(rows: Sequence[dict[str, Any]], timing: dict[str, Any] | None) -> str:
     ]
     return f"""# LunarLanderContinuous on both executors
 
+This page lists every run of labkit on the lander, in which the local executor and the Ray executor solve the same task.
+
     .venv/bin/python -m benchmarks.lunarlander            # trains, confirms and times, then writes this page
     .venv/bin/python -m benchmarks.lunarlander --page     # only writes this page
 
 A run ends at the first evaluation with a mean return of at least {SOLVED:.0f} over {EPISODES} deterministic episodes. This mean tends to overestimate the policy,
-because it is the best of several evaluations on the same {EPISODES} episodes. So a run counts as solved only if its policy also has a mean of {SOLVED:.0f} over
-100 new episodes, which the first command plays. {verdict(rows)}
+because a run stops at its first lucky evaluation. So a run counts as solved only if its policy also has a mean of {SOLVED:.0f} over
+100 new episodes. The first command above plays them. {verdict(rows)}
 
 {markdown(pd.DataFrame(shown))}
 
-"Evaluations" counts the evaluations until the run ended, including the one before training. {replaced_sentence(rows)}
+"Evaluations" counts the evaluations until the run ended. The first of them follows the warm-up, before the first gradient step. "Minutes" are not comparable: other
+programs were running beside most of the runs. {replaced_sentence(rows)}
 
 ![Mean return of each evaluation over env steps; dashed grey lines are replaced runs](curves.png)
 
@@ -105,7 +108,7 @@ because it is the best of several evaluations on the same {EPISODES} episodes. S
 def confirmation(one: dict[str, Any]) -> str:
     """Whether new episodes confirm that a run is solved."""
     if one["confirmed_mean_return"] == "":
-        return "not confirmed" if one["ended"] == REACHED else ""
+        return "not tested: the policy was not saved" if one["ended"] == REACHED else ""
     word = "yes" if one["confirmed_mean_return"] >= SOLVED else "no"
     return f"{word}: {one['confirmed_mean_return']:+.1f}"
 
@@ -117,10 +120,12 @@ def verdict(rows: Sequence[dict[str, Any]]) -> str:
     solved = [
         one for one in reached if one not in unconfirmed and one["confirmed_mean_return"] >= SOLVED
     ]
-    text = f"{len(reached)} of {counted(len(rows), 'run')} reached a mean of {SOLVED:.0f}; new episodes confirmed {len(solved)} of these."
+    tested = len(reached) - len(unconfirmed)
+    text = f"{len(reached)} of {counted(len(rows), 'run')} reached a mean of {SOLVED:.0f}; {tested} of these were tested with new episodes, which confirmed {len(solved)}."
     if unconfirmed:
         again = sum(not one["replaced"] for one in unconfirmed)
-        text += f" The policy was not kept in {counted(len(unconfirmed), 'case')}, so no new episodes could be played; {counted(again, 'such run')} must be made again."
+        text += f" In {counted(len(unconfirmed), 'other case')}, the policy was not saved, so nobody can test it."
+        text += f" New runs have replaced {len(unconfirmed) - again} of these runs; {again} must still be repeated."
     return text
 
 
@@ -132,8 +137,8 @@ def replaced_sentence(rows: Sequence[dict[str, Any]]) -> str:
     names = sorted({f"{one['executor']} seed {one['seed']}" for one in gone})
     reached = sum(one["ended"] == REACHED for one in gone)
     return (
-        f"Of these runs, {listed(names)} had been run before with the same configuration. The table lists the earlier runs, too: {reached} reached the mean of "
-        f"{SOLVED:.0f}, and {len(gone) - reached} were stopped below it."
+        f"For {listed(names)}, there is more than one run with the same configuration, because the earlier run was stopped by hand or its policy was not saved. "
+        f"The table lists these earlier runs, too: {reached} reached the mean of {SOLVED:.0f}, and {len(gone) - reached} were stopped below it."
     )
 
 
@@ -164,9 +169,9 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
             name = {"ray": "on Ray", "local": "on the local executor"}[executor]
             parts.append(f"{len(reached)} of {counted(len(own), 'run')} {name}")
     return (
-        f"On LunarLanderContinuous, {listed(parts)} reached a mean return of {SOLVED:.0f} over {EPISODES} episodes. All evaluations\n"
-        f"of a run play the same {EPISODES} episodes, so the first mean of {SOLVED:.0f} tends to overestimate the policy. A run counts as solved only\n"
-        f"if its policy also has a mean of {SOLVED:.0f} over 100 new episodes.\n"
+        f"On LunarLanderContinuous, {listed(parts)} reached a mean return of {SOLVED:.0f} over {EPISODES} episodes. A run\n"
+        f"stops at its first evaluation with such a mean. This selects lucky evaluations, so the mean tends to overestimate the policy. A run counts as solved\n"
+        f"only if its policy also has a mean of {SOLVED:.0f} over 100 new episodes.\n"
         f"{verdict(rows)}\n"
         "[The page on the lander](../results/lunarlander/README.md) lists every run, including those that a later run replaced."
     )

@@ -53,7 +53,7 @@ def caveats(machine: dict[str, Any], root: Path = ROOT) -> list[str]:
     if load is None:
         found.append("the load was not recorded")
     elif load > LOAD:
-        found.append(f"other programs were running (load {load})")
+        found.append(f"other programs were running (load average {load})")
     return found
 
 
@@ -103,8 +103,8 @@ def sentence() -> str:
     smallest, largest = (spaced(results["growth"]["sizes"][place]) for place in (0, -1))
     text = (
         f"With layers of the same size and {machine['cores']} cores, labkit's loop is {times:.1f} times as fast as the loop of the TF-Agents tutorial. labkit's defaults\n"
-        f"update the actor only in every second iteration. If both do the same work in each iteration, labkit's loop is {same:.1f} times as fast. With\n"
-        f"{largest} transitions in the replay table, the loop runs at {ratio:.0%} of its speed with {smallest} transitions (aim: {report.GROWTH_AIM:.0%}). `make bench` measured\n"
+        f"update the actor only in every second iteration. If both do the same work in each iteration, labkit's loop is {same:.1f} times as fast. A full\n"
+        f"replay table slows the loop down: with {largest} transitions it runs at {ratio:.0%} of the speed that it has with {smallest}. The aim is {report.GROWTH_AIM:.0%}. `make bench` measured\n"
         f"this on {machine['date']} (commit {machine['commit']})."
     )
     return text + reservation(caveats(machine))

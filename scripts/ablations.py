@@ -24,11 +24,11 @@ def section(table: pd.DataFrame, figure: str) -> str:
         figure: file name of the ranking.
     """
     return f"""
-## Ablations: single choices, {spaced(study.ABLATION_BUDGET)} env steps
+## Ablations and earlier defaults, {spaced(study.ABLATION_BUDGET)} env steps
 
 Each `no-` row sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
-the source document. It treats time limits as truncations. The text of the source document also does so; its code treats them as
-terminations. "Steps to +10" is defined as above (–: never reached).
+the source document, and the `earlier-` rows change several choices. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
+terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
 {counted(len(tested(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %.
@@ -127,12 +127,12 @@ def rounding(found: Sequence[TrackedRun]) -> str:
             "nothing shows that their machines round differently."
         )
     groups = "; ".join(
-        " unlike ".join(f"{listed(names)} ({value:.6f})" for value, names in kinds.items())
+        ", but ".join(f"{value:.6f} in {listed(names)}" for value, names in kinds.items())
         for kinds in differing
     )
     return (
-        f"Runs of one seed should have the same return before training. The values in brackets differ, because the machines round differently: {groups}. "
-        "A comparison of runs from both kinds of machines compares the machines, too."
+        "Before training, runs of one seed and observation scale should have the same return. Some do not, so their machines probably round differently, even if the CPUs have "
+        f"the same name: {groups}. A comparison of runs from both kinds of machines compares the machines, too."
     )
 
 
@@ -146,11 +146,11 @@ The reason for each choice:
   velocities dominate the input of the first layer.
 - **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 steps after it was stored. labkit keeps 1 000 000.
 - **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of five rewards carries more signal than a single one.
-  One update also carries a value back over five states instead of one, so values reach earlier states in a fifth of the updates.
+  One update also carries a value back over five states instead of one, so a value needs only a fifth as many updates to reach an earlier state.
 - **Discount**: at 0.99 per step of 10 ms, the horizon is about one second, so a fall loses about one second of reward. At 0.995 the horizon is two seconds.
 - **Learning rates** of 1e-3 learn fast, but late in training they make the policy change much between two evaluations. So they decay: to a half after 20 000
   gradient steps, to a third after 40 000. The formula 1 / (1 + t / 20 000) does not depend on the length of the run, so a run can be continued.
-- **Warm-up** of 5 000 env steps: random actions hardly move the robot, so the policy's own experience carries more signal.
+- **Warm-up** of 5 000 env steps; the tutorial has 10 000. Random actions hardly move the robot, so a shorter warm-up leaves more steps for useful experience.
 - **Delayed actor**: the actor and the temperature take a gradient step after every second step of the critics (Fujimoto et al., 2018). It saves arithmetic: `make bench` measures how much.
 - **Normalised critics**: layer normalisation limits how far the critics extrapolate to actions that were never tried.
 """

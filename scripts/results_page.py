@@ -53,10 +53,10 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
 HEAD = """
 # SAC on the Minitaur: returns over seeds
 
-This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults or an
-ablation: the defaults with one choice set to the value of the source document, TF-Agents' tutorial on SAC. A final return is the mean
-return of 20 deterministic episodes after the last step, in the environment's own reward. The scores were not used to choose the last
-step or the seeds. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
+This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults, an
+ablation (the defaults with one choice set to the value of the source document, TF-Agents' tutorial on SAC), or other settings that are named below. A final return is the mean
+return of 20 deterministic episodes after the last step, in the environment's own reward. Length and seeds
+were fixed before the runs; no checkpoint and no seed was chosen by its score. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
 play different final episodes (`labkit.training.components.evaluation_seed`). One command
 computes every number and figure below from the runs in [study/](study):
 
@@ -65,14 +65,14 @@ computes every number and figure below from the runs in [study/](study):
     make results ARGS='run --setting defaults --seed 3 --budget 60000'
 
 For five seeds or more the page gives the interquartile mean (IQM) over seeds and a percentile bootstrap interval (Agarwal et al., 2021); for
-fewer it gives the return of each seed. The level of 95 % is nominal: with few seeds the interval is too narrow. A simulation with
-normal scores measured how often such an interval covers the true value. The page gives this share next to each interval
+fewer it gives the return of each seed. The interval has a nominal level of 95 %, but with few seeds it is too narrow. A simulation with
+normally distributed returns measured how often such an interval contains the true value. This share stands next to each interval
 (`labkit.analysis.statistics.interval_coverage`). A seed fixes networks, noise and environments, but not the samples that Reverb
 draws, so a repeated run of a seed has another score.
 
 The defaults changed after labkit 0.1. [The study of labkit 0.1](v0.1/README.md) has its own page; its runs are not compared with those below.
-`earlier-3e-4`, `earlier-3e-4-delayed` and `earlier-1e-3` were the defaults for a short time, before the present defaults were chosen. The page
-lists every run of them. Two other pages list the [trials](trials/README.md) that led to the defaults, and
+Three settings in the table of ablations, `earlier-3e-4`, `earlier-3e-4-delayed` and `earlier-1e-3`, were the defaults for a short time, before the present
+defaults were chosen. The page lists every run of them. Two other pages list the [trials](trials/README.md) that led to the defaults, and
 [other libraries](peers/README.md) on the same robot.
 """
 
@@ -112,7 +112,7 @@ The first {spaced(budget - iterations)} env steps are warm-up with random action
 2 500 steps, on five episodes. A return counts as reached when two consecutive evaluations have at least that mean. "Steps to" gives the env step
 of the first of the two. "Minutes to" is the training time until then, without warm-up and evaluations. The machines were shared with other work.
 
-Published: PPO2 {PPO2:+.2f} after 2 000 000 steps, evolution strategies at best {ES:+.2f} (estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \
+Published: PPO2 {PPO2:+.2f} after 2 000 000 steps, evolution strategies at best {ES:+.2f} (the library estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \
 the TF-Agents tutorial {tutorial_return:+.2f} after {spaced(tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS)} (sampled actions).
 
 ![Returns over env steps: {counted(len(runs), "seed")}{", their interquartile mean" * (len(runs) > 1)}, and published results]({figure})
@@ -155,7 +155,7 @@ def reached_threshold(values: Sequence[float]) -> str:
     """How many runs reached the return that the environment registers as solved."""
     reached = sum(value >= THRESHOLD for value in values)
     return (
-        f"The environment registers a `reward_threshold` of {THRESHOLD}; {reached} of "
+        f"Gym counts this environment as solved at a return of {THRESHOLD} (its `reward_threshold`); {reached} of "
         f"{counted(len(values), 'run')} reached it."
     )
 
@@ -244,7 +244,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
 
 The return of an episode is the sum of its rewards. An episode terminates when the robot falls, and is truncated after 1000 steps
-(ten seconds). The environment registers a `reward_threshold` of {THRESHOLD}; {listed(reached) if reached else "no run"} reached it.
+(ten seconds). Gym counts this environment as solved at a return of {THRESHOLD} (its `reward_threshold`); {listed(reached) if reached else "no run"} reached it.
 
 ![Returns over env steps, and published results](results/minitaur/{figure})"""
     return between(text, MARKS, body)

@@ -122,12 +122,14 @@ def text(runs: Sequence[TrackedRun], reference: pd.DataFrame) -> str:
     power = statistics.power(2.0, (1.0, 1.0), len(standard_plan.SEEDS), LEVEL)
     return f"""# SAC on standard robots, next to published curves
 
+This page compares labkit's SAC with published curves and with Stable-Baselines3, on HalfCheetah, Hopper and Walker2d.
+
     make standard                       # runs what is missing, then writes this page
     make standard ARGS=page             # the page alone
-    .venv/bin/python scripts/standard.py reference FILE     # reference.csv, from the source's file
+    .venv/bin/python scripts/standard.py reference FILE     # rewrites reference.csv from SimbaV2's {SOURCE_PATH}
 
-For the Minitaur, labkit has only one published SAC curve to compare with, that of TF-Agents' tutorial, in which the robot does not walk. For these three robots
-there are published SAC curves with several seeds. A comparison with them shows whether labkit's SAC is correct, or only tuned to one robot.
+For the Minitaur there is only one published SAC curve. It comes from TF-Agents' tutorial, where the robot does not walk. For these three robots
+there are published SAC curves with several seeds. Far lower returns would show that labkit's SAC is wrong, or only tuned to one robot.
 
 Each run takes {spaced(standard_plan.ENV_STEPS)} env steps in an environment of Gymnasium. The first {spaced(standard_plan.WARM_UP)} have random actions; each later env step is followed by one gradient step. The score of a
 run is the mean return of {standard_plan.FINAL_EPISODES} deterministic episodes after the last env step. Its curve shows the mean return of {standard_plan.EVAL_EPISODES} deterministic episodes every
@@ -141,7 +143,7 @@ Two pairs of settings are compared with a test. The section "The settings" expla
 {comparison("improved", "published", scores)}
 
 With {len(standard_plan.SEEDS)} seeds in each group, Welch's test at a level of {LEVEL:g} detects a true difference of two standard deviations with a probability of {power:.0%}.
-Holm's correction makes this probability smaller. So "not significantly below" does not mean "equal".
+Holm's correction makes this probability smaller. So a test without a significant difference does not show that two settings are equal.
 
 ![Return over env steps on the three robots: published curves with their spread, labkit and Stable-Baselines3](curves.png)
 
@@ -165,8 +167,9 @@ takes gradient steps while it collects, so the policy that collects is up to {2 
 
 The curves have a point every {spaced(SOURCE_EVERY)} env steps. `train.py` of [CrossQ](https://github.com/adityab/CrossQ) evaluates at the same interval (5 000 000 // 300), so the curves probably come from there; this is
 an inference. `train.py` takes {spaced(standard_plan.WARM_UP)} random env steps, and plays one deterministic episode for each evaluation. CrossQ's `slurm/submit_everything.sh` sets learning rates of
-0.001 for the SAC baseline. If the inference is right, the published spread includes the noise of single episodes. The runs behind
-the published curves then also used a higher learning rate than {standard_plan.RATE:g}. The setting `rate-0.001` is labkit with that higher rate.
+0.001 for the SAC baseline. If the inference is right, the published spread includes the noise of single episodes. In that case,
+the published curves were also made with a learning rate of 0.001, not {standard_plan.RATE:g}. The setting `rate-0.001` is labkit with that higher rate. It and `delayed` are run only if a difference needs
+an explanation; they are not part of the plan.
 
 ## Every run
 
@@ -234,7 +237,7 @@ def means(scores: Scores, reference: pd.DataFrame) -> str:
         published = published_scores(reference, env)
         row = {
             "": env,
-            "published curves": f"{published.mean():.0f} ± {2 * published.std(ddof=1):.0f}",
+            "published curves, ± 2 sd": f"{published.mean():.0f} ± {2 * published.std(ddof=1):.0f}",
         }
         for name in settings:
             values = scores.get((name, env), ())

@@ -89,19 +89,19 @@ def test_the_lander_needs_new_episodes_to_count_as_solved(tmp_path, small_config
     path = lander_run(tmp_path, "ray-0", small_config(), [-200.0, 150.0, 201.0])
     row = lunarlander_page.row(path)
     assert (row["ended"], row["evaluations"], row["last_env_step"]) == ("mean of 200", 3, 20_000)
-    assert lunarlander_page.confirmation(row) == "not confirmed"
+    assert lunarlander_page.confirmation(row) == "not tested: the policy was not saved"
     unconfirmed = lunarlander_page.verdict([row])
-    assert unconfirmed.startswith("1 of 1 run reached a mean of 200; new episodes confirmed 0 of")
+    assert unconfirmed.startswith("1 of 1 run reached a mean of 200; 0 of these were tested")
     assert unconfirmed.endswith(
-        "The policy was not kept in 1 case, so no new episodes could be played; "
-        "1 such run must be made again."
+        "In 1 other case, the policy was not saved, so nobody can test it. "
+        "New runs have replaced 0 of these runs; 1 must still be repeated."
     )
     for mean, word, count in ((190.0, "no: +190.0", 0), (230.0, "yes: +230.0", 1)):
         file = path / lunarlander_page.CONFIRMATION
         file.write_text(json.dumps({"mean_return": mean, "episodes": 100}))
         row = lunarlander_page.row(path)
         assert lunarlander_page.confirmation(row) == word
-        assert lunarlander_page.verdict([row]).endswith(f"confirmed {count} of these.")
+        assert lunarlander_page.verdict([row]).endswith(f"which confirmed {count}.")
 
 
 def test_the_confirmation_plays_new_episodes(tmp_path, small_config, monkeypatch):
@@ -210,7 +210,7 @@ def test_a_replaced_run_stays_on_the_page(tmp_path, small_config, monkeypatch):
     assert [row["last_mean_return"] for row in rows] == [210.0, -5.0]
     page = lunarlander_page.page(rows, None)
     assert "stopped, replaced by a later run" in page
-    assert "local seed 1 had been run before" in page
+    assert "For local seed 1, there is more than one run" in page
 
 
 def test_the_tracked_page_of_the_lander_is_what_the_command_writes():
@@ -255,7 +255,7 @@ def test_limits_of_a_figure(checkout):
     assert status.caveats({"commit": "0" * 40, "load_before": 0.1}, root) == [superseded]
     assert status.caveats({"commit": f"{new}-dirty", "load_before": 2.0}, root) == [
         "the checkout had uncommitted changes",
-        "other programs were running (load 2.0)",
+        "other programs were running (load average 2.0)",
     ]
     assert status.caveats({}, root) == [
         "the commit was not recorded",
@@ -273,7 +273,7 @@ def test_readme_has_the_measured_throughput():
     )
     assert f"loop is {ours / theirs:.1f} times as fast" in text
     last = np.median(np.divide(results["growth"]["rates"][-1], results["growth"]["rates"][0]))
-    assert f"at {last:.0%} of its speed with 10 000 transitions (aim: 90%)" in text
+    assert f"at {last:.0%} of the speed that it has with 10 000. The aim is 90%." in text
     assert results["machine"]["commit"] in text
 
 

@@ -50,13 +50,15 @@ def test_a_planned_run_differs_from_the_defaults_in_its_setting_alone():
         assert config.num_iterations + config.initial_collect_steps == job.budget
 
 
-def test_the_plan_has_five_seeds_of_the_defaults_and_three_of_each_ablation():
+def test_the_plan_has_enough_seeds_of_the_defaults_and_three_of_each_ablation():
     seeds = {}
     for job in study.PLAN:
         seeds.setdefault((job.setting, job.budget), []).append(job.seed)
     assert all(len(set(one)) == len(one) for one in seeds.values()), "a seed counts twice"
-    assert len(seeds["defaults", 60_000]) == len(seeds["defaults", 100_000]) == 5
+    assert len(seeds["defaults", 100_000]) == 5
     assert len(seeds["defaults", 300_000]) == 3
+    shorter = [set(seeds["defaults", budget]) for budget in (300_000, 100_000, 60_000)]
+    assert shorter[0] < shorter[1] < shorter[2], "a longer run resumes a shorter one"
     ablated = [f"no-{name}" for name in compare.TUTORIAL if name not in choices.RATES]
     ablated.append("no-learning_rates")
     assert all(len(seeds[name, 60_000]) == 3 for name in (*ablated, "source"))
@@ -76,8 +78,8 @@ def test_the_page_shows_the_numbers_of_the_runs(small_study):
     label = statistics.interval_label(5)
     assert f"The defaults after 5 020 env steps: +12.50 ({label}: +10." in page
     assert "Mean +12.50, worst seed +10.50, best +14.50;" in page
-    assert "a `reward_threshold` of 15.0; 0 of 5 runs reached it" in page
-    assert "+13.96 (estool, whose episodes last up to 3000 steps)" in page
+    assert "at a return of 15.0 (its `reward_threshold`); 0 of 5 runs reached it" in page
+    assert "+13.96 (the library estool, whose episodes last up to 3000 steps)" in page
     assert "Env steps to +10 over 5 seeds: median 20, worst 20." in page
     assert re.search(r"\| 4 \| \+14\.50 ± 0\.62 \| \+13\.50, \+15\.50 \| 7\.25 m \| 200 of", page)
     p = statistics.welch([-4.5, -3.5], [12.5] * 5)
@@ -143,7 +145,7 @@ def test_machines_that_round_differently_are_named(tmp_path):
     begins_with(tmp_path / "no-critic_layer_norm" / "seed-1", 0.5000001, 1, critic_layer_norm=False)
     differing = ablations.rounding(compare.find_runs(tmp_path)[0])
     assert (
-        "defaults 1 and no-n_step 1 (0.500000) unlike no-critic_layer_norm 1 (0.500000)"
+        "0.500000 in defaults 1 and no-n_step 1, but 0.500000 in no-critic_layer_norm 1"
         in differing
     )
 
@@ -168,7 +170,7 @@ def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
     assert text.endswith(f"\n{end}\nbelow\n")
     assert "previous" not in text
     assert re.search(r"\| 5 020 \| \+3\.00 \(nominal 95 % .*\| \+1\.00 \| 1\.5 m \|", text)
-    assert "`reward_threshold` of 15.0" in text
+    assert "at a return of 15.0 (its `reward_threshold`); 0 of 5 runs" in text
     assert "-0.28" in text
     assert "| labkit, defaults, 5 seeds | 5 020 |" in text
     assert "results/minitaur/curves-5020.png" in text
