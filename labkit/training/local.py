@@ -2,6 +2,7 @@
 
 import contextlib
 import queue
+import shutil
 import sys
 import threading
 import time
@@ -95,10 +96,13 @@ def train(
         if not isinstance(components, TrainingComponents):
             raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
         check_separate(components.collect_env, components.eval_env)
+    new = run is None
     run = run or open_run("", config)
     check_same(run.path, run.config, config)
     folder = run.path / "checkpoints"
     with contextlib.ExitStack() as stack:
+        if new:
+            stack.enter_context(_removed_if_refused(run))
         stack.enter_context(run_lock.training(run.path))
         if reason := read_kill_note(run.path):
             print(f"the last start of this run: {reason}")
@@ -120,6 +124,17 @@ def train(
         with _short_switches(), stop_request() as stop:
             training.execute(stop)
     return run
+
+
+@contextlib.contextmanager
+def _removed_if_refused(run: Run) -> Iterator[None]:
+    """Removes a new run directory without results if an argument is rejected, as `make_env`."""
+    try:
+        yield
+    except ParameterError:
+        if run.metrics().empty:
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
 
 
 class _StoppedError(Exception):

@@ -128,3 +128,15 @@ def test_the_watchdog_ends_a_step_that_hangs_and_the_run_starts_again(tmp_path):
     again = run_program(tmp_path, "hang", "")
     assert again.returncode == 0, again.stderr[-2000:]
     assert run_directory.read_metrics(tmp_path).gradient_step.max() == 10
+
+
+def test_a_rejected_environment_leaves_no_run_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = labkit.SACConfig(**{**SMALL, "env_name": "gymnasium:CartPole-v1"})
+    with pytest.raises(labkit.ParameterError, match="`action_space` must be a Box"):
+        labkit.train(config)
+    assert not list(tmp_path.glob("runs/*"))
+    mine = labkit.open_run("mine", config)
+    with pytest.raises(labkit.ParameterError, match="`action_space` must be a Box"):
+        labkit.train(config, mine)
+    assert (tmp_path / "mine" / "config.json").exists(), "a directory that the user made"
