@@ -125,7 +125,10 @@ def verdict(rows: Sequence[dict[str, Any]]) -> str:
     if unconfirmed:
         again = sum(not one["replaced"] for one in unconfirmed)
         text += f" In {counted(len(unconfirmed), 'other case')}, the policy was not saved, so nobody can test it."
-        text += f" New runs have replaced {len(unconfirmed) - again} of these runs; {again} must still be repeated."
+        if again:
+            text += f" New runs have replaced {len(unconfirmed) - again} of these runs; {again} must still be repeated."
+        else:
+            text += " New runs have replaced all of these."
     return text
 
 
