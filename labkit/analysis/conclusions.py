@@ -39,8 +39,8 @@ def relative_to(runs: Sequence[TrackedRun], folder: Folder, baseline: str) -> li
     Args:
         runs: as of `compare.find_runs`.
         folder: where they are from.
-        baseline: a setting's name; or a folder in `folder` whose runs have one setting. In runs of
-            one environment, `defaults` is that environment's.
+        baseline: a setting's name; or a folder in `folder` whose runs have one setting. If all runs
+            are of one environment, `defaults` is the setting with that environment's defaults.
 
     Raises:
         ParameterError: `baseline` is neither.
