@@ -26,14 +26,26 @@ BEFORE_THE_WARM_UP = {
 }
 
 
-def write(folder: Path, leave_out: Collection[str] = SIDE_STEPS) -> Path:
-    """Writes a copy without the cells that have these ids, not executed, into `folder`."""
+FEW_FRAMES = """\
+# Added by the tests: drawing 25 frames per second takes longer than all the rest.
+video.record_episode.__kwdefaults__["fps"] = 5
+"""
+
+
+def write(folder: Path, leave_out: Collection[str] = SIDE_STEPS, few_frames: bool = False) -> Path:
+    """Writes a copy without the cells that have these ids, not executed, into `folder`.
+
+    With `few_frames`, every film has five frames per second.
+    """
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     left = [cell for cell in notebook.cells if cell.id not in leave_out]
     assert len(left) == len(notebook.cells) - len(leave_out), "a cell has another id now"
     for cell in left:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+    if few_frames:
+        place = next(i for i, cell in enumerate(left) if cell.id == "imports") + 1
+        left.insert(place, nbformat.v4.new_code_cell(FEW_FRAMES, id="few-frames"))
     notebook.cells = left
     nbformat.write(notebook, folder / "abridged.ipynb")
     return folder / "abridged.ipynb"
