@@ -29,16 +29,56 @@ def section(table: pd.DataFrame, figure: str) -> str:
 Each `no-` row sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
 the source document, and the `earlier-` rows change several choices. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
+Settings with one run have a table of their own below.
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
 {counted(len(tested(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %.
 
-{rows_of(table)}
+{rows_of(several(table))}
 
 ![Each run's return by setting, best setting first]({figure})
-
+{single_runs(table)}
 {REASONS}
 """
+
+
+def several(table: pd.DataFrame) -> pd.DataFrame:
+    """The runs of the settings that have two or more, and of the defaults."""
+    counts = table.groupby("setting")["return"].transform("size")
+    return table[(counts > 1) | (table.setting == "defaults")]
+
+
+def single_runs(table: pd.DataFrame) -> str:
+    """A section with the settings that have one run, by name and not ranked; or nothing."""
+    single = table[~table.index.isin(several(table).index)].sort_values("setting")
+    if single.empty:
+        return ""
+    rows = [
+        {
+            "setting": run.setting,
+            "changed": changed(run.setting),
+            "seed": run.seed,
+            "return": f"{run.eval_return:+.2f}",
+            "length": f"{run.length:.0f}",
+            "steps to +10": run.soon,
+        }
+        for run in single.rename(columns={"return": "eval_return"}).itertuples()
+    ]
+    return f"""
+## Settings with one run, {spaced(study.ABLATION_BUDGET)} env steps
+
+Two seeds of one setting differ by up to {seeds_apart(table):.1f} here, so one run cannot say whether a setting is better than the defaults.
+
+{markdown(pd.DataFrame(rows))}
+
+## The choices
+"""
+
+
+def seeds_apart(table: pd.DataFrame) -> float:
+    """The largest difference between two runs of one setting; 0 if no setting has two."""
+    returns = table.groupby("setting")["return"]
+    return float((returns.max() - returns.min()).max())
 
 
 def tested(table: pd.DataFrame) -> dict[str, float]:

@@ -17,6 +17,8 @@ from labkit.config import SACConfig
 from labkit.plotting import run_plots
 from labkit.plotting.video import Recording
 
+ROOT = Path(__file__).resolve().parent.parent
+EARLIER_WARM_UP = 10_000  # env steps, of labkit 0.1
 EPISODES = SACConfig().num_eval_episodes
 WALKING = 10.0  # a mean return of a robot that walks
 PPO2, ES, THRESHOLD = (score for score, _ in comparison_plots.PUBLISHED_SCORES)
@@ -42,7 +44,9 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
     if table.setting.nunique() > 1:
         written.append(target / "factors.png")
         title = f"after {spaced(study.ABLATION_BUDGET)} env steps"
-        comparison_plots.ranking(table, title=title).savefig(written[-1], dpi=110)
+        comparison_plots.ranking(ablations.several(table), title=title).savefig(
+            written[-1], dpi=110
+        )
         sections.append(ablations.section(table, written[-1].name))
     sections += [longer_runs(found), not_run(found), ablations.machines(found)]
     written.append(target / "README.md")
@@ -106,7 +110,7 @@ def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str) -> str:
 {table.distance.mean():.2f} m in ten seconds, mean episode length {table.length.mean():.0f} of 1000 steps. {reached_threshold(values)}
 
 {speed_of_learning(runs, iterations)}
-
+{earlier_defaults(iterations)}
 {markdown(pd.DataFrame(rows))}
 
 The first {spaced(budget - iterations)} env steps are warm-up with random actions; one gradient step follows each later env step ({spaced(iterations)} gradient steps). A run is evaluated every
@@ -117,6 +121,22 @@ Published: PPO2 {PPO2:+.2f} after 2 000 000 steps, evolution strategies at best 
 the TF-Agents tutorial {tutorial_return:+.2f} after {spaced(tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS)} (sampled actions).
 
 ![Returns over env steps: {counted(len(runs), "seed")}{", their interquartile mean" * (len(runs) > 1)}, and published results]({figure})
+"""
+
+
+def earlier_defaults(iterations: int) -> str:
+    """A paragraph with the returns of labkit 0.1's defaults after as many env steps; or nothing."""
+    folder = ROOT / "results" / "minitaur" / "v0.1" / "study" / "defaults"
+    if not folder.is_dir():
+        return ""
+    shorter = EARLIER_WARM_UP - SACConfig().initial_collect_steps
+    table = compare.scores(compare.find_runs(folder)[0], iterations - shorter)
+    values = list(table[table.seed.isin(study.SEEDS)]["return"])
+    if len(values) < len(study.SEEDS):
+        return ""
+    return f"""
+The defaults of labkit 0.1 after as many env steps: {aggregate(values)} ([their page](v0.1/README.md)). Those runs come from machines that
+round differently, so no test compares them with these.
 """
 
 

@@ -117,6 +117,21 @@ def test_p_values_are_corrected_for_the_number_of_tests():
     assert "| -1.00 | -12.00 |  | 100 | 20 |" in text
 
 
+def test_a_setting_with_one_run_is_not_ranked():
+    rows = [("defaults", 0, 10.0), ("source", 2, -1.0), ("no-n_step", 0, 4.0)]
+    table = table_of(*rows, ("no-n_step", 1, 6.5))
+    ranked = ablations.several(table)
+    assert set(ranked.setting) == {"defaults", "no-n_step"}, "the defaults always stand there"
+    text = ablations.single_runs(table)
+    assert "differ by up to 2.5 here" in text
+    assert "| source | `reward_scale_factor 1`" in text
+    assert text.count("| 2 | -1.00 | 100 | 20 |") == 1
+    assert "no-n_step" not in text
+    assert ablations.single_runs(ranked) == ""
+    page = ablations.section(table, "factors.png")
+    assert page.index("| no-n_step |") < page.index("## Settings with one") < page.index("| source")
+
+
 def test_the_page_has_the_commit_and_the_cpu_of_the_runs(small_study):
     for seed, place in enumerate([("abc", "a CPU"), ("abc", "a CPU"), (None, None)]):
         path = write_run(small_study / "kept" / "defaults" / f"seed-{seed}", seed, [1.0], 20)
