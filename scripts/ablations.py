@@ -180,7 +180,7 @@ REASONS = """
 The reason for each choice:
 
 - **Reward scale and initial temperature** together set the weight of the reward against the entropy bonus. The Minitaur's reward is about 0.01 a
-  step. At α = 1 the entropy bonus is about 5 a step (eight actions between -1 and 1, in nats), so the return that the critic learns is
+  step when it walks, and 0.0025 in absolute value for random actions. At α = 1 the entropy bonus is about 5 a step (eight actions between -1 and 1, in nats), so the return that the critic learns is
   almost all entropy. With a scale of 20 and log α = -4, reward and bonus have a similar magnitude from the first step.
 - **Observation scale**: motor velocities reach 20 rad/s and torques 5.7, while the components of the base's quaternion stay within 1. Without scaling, the
   velocities dominate the input of the first layer.
@@ -188,8 +188,8 @@ The reason for each choice:
 - **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of five rewards carries more signal than a single one.
   One update also carries a value back over five states instead of one, so a value needs only a fifth as many updates to reach an earlier state.
 - **Discount**: at 0.99 per step of 10 ms, the horizon is about one second, so a fall loses about one second of reward. At 0.995 the horizon is two seconds.
-- **Learning rates** of 1e-3 learn fast, but late in training they make the policy change much between two evaluations. So they decay: to a half after 20 000
-  gradient steps, to a third after 40 000. The formula 1 / (1 + t / 20 000) does not depend on the length of the run, so a run can be continued.
+- **Learning rates** of 1e-3 learn fast, but late in training they make the policy change much between two evaluations. So they decay: those of the critics to a half after 20 000
+  gradient steps, to a third after 40 000, those of the actor and the temperature, which take every second step, half as fast. The formula 1 / (1 + t / 20 000) does not depend on the length of the run, so a run can be continued.
 - **Warm-up** of 5 000 env steps; the tutorial has 10 000. Random actions hardly move the robot, so a shorter warm-up leaves more steps for useful experience.
 - **Delayed actor**: the actor and the temperature take a gradient step after every second step of the critics (Fujimoto et al., 2018). It saves arithmetic: `make bench` measures how much.
 - **Normalised critics**: layer normalisation limits how far the critics extrapolate to actions that were never tried.
