@@ -1,8 +1,8 @@
 """A Reverb table of transitions: how to write, sample, save and restore it.
 
 A transition is one row (see `transitions`) in one column of one step. The same transition as a
-two-step trajectory of six columns holds the same numbers, but costs Reverb three times the work to
-write and four times the work to sample.
+two-step trajectory of six columns holds the same numbers, but Reverb needs two to four times the
+CPU time to write and to sample it (notebook 01, section 10).
 """
 
 import contextlib
