@@ -47,8 +47,10 @@ def look(pid: int, run_dir: Path) -> dict[str, float] | None:
         return None
     if fields[0] == "Z":  # a zombie: ended, but its parent has not waited for it
         return None
-    table = pd.read_csv(run_dir / "metrics.csv", usecols=["gradient_step", "wall_seconds"])
-    step, seconds = table.iloc[-1] if len(table) else (-1, 0.0)
+    step, seconds = -1, 0.0
+    if (metrics := run_dir / "metrics.csv").exists():  # the lock exists a moment earlier
+        table = pd.read_csv(metrics, usecols=["gradient_step", "wall_seconds"])
+        step, seconds = table.iloc[-1] if len(table) else (step, seconds)
     return {
         "gradient_step": int(step),
         "wall_seconds": float(seconds),

@@ -1,5 +1,6 @@
 """Following a real training process, and a table of its speed computed by hand."""
 
+import os
 import subprocess
 import sys
 
@@ -40,6 +41,12 @@ def test_following_ends_at_the_given_step(tmp_path, monkeypatch):
     run.log(gradient_step=5, env_step=5, wall_seconds=1)
     run.log(gradient_step=50, env_step=50, wall_seconds=2)
     assert pace.follow(tmp_path, until=20).empty, "the run is at step 50 already"
+
+
+def test_a_run_that_has_no_file_of_metrics_yet_is_at_step_minus_one(tmp_path):
+    row = pace.look(os.getpid(), tmp_path)
+    assert (row["gradient_step"], row["wall_seconds"]) == (-1, 0.0)
+    assert row["resident_mib"] > 20
 
 
 def test_a_run_without_a_process_is_an_error(tmp_path, monkeypatch):
