@@ -22,14 +22,14 @@ CELL = """\
 import sys
 
 drive = False  # True keeps runs and their checkpoints on Google Drive
-origin = "{origin}"  # labkit's git address; empty is the repository that the notebook is from
+origin = "{origin}"  # labkit's Git URL; empty takes the repository of this notebook
 if "google.colab" in sys.modules:
     from urllib.parse import unquote
 
     shell = get_ipython()
     told = shell.getoutput("curl -sm 9 $COLAB_JUPYTER_IP:$KMP_TARGET_PORT/api/sessions").n
     origin = origin or unquote(told).partition("fileId=")[2].partition("/blob/")[0]
-    assert origin.startswith("https://"), "write labkit's git address behind origin ="
+    assert origin.startswith("https://"), "set origin to labkit's Git URL"
     shell.system(f"[ -d labkit-source ] || git clone -q --depth=1 {{origin}} labkit-source")
     sys.path.insert(0, "labkit-source/scripts")
     import colab
