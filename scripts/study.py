@@ -22,12 +22,16 @@ EARLIER: dict[str, dict[str, str]] = {
     },
     "earlier-1e-3": {name: SOURCE[name] for name in ("gamma", DECAY)},
 }
+# Settings that may become the defaults: minus one nat for each dimension of the action, as in
+# Haarnoja et al. (2018), where TF-Agents' default is minus a half.
+CANDIDATES: dict[str, dict[str, str]] = {"target-entropy-8": {"target_entropy": "-8"}}
 SETTINGS: dict[str, dict[str, str]] = {
     "defaults": {},
     **{f"no-{name}": {name: value} for name, value in SOURCE.items() if name not in RATES},
     "no-learning_rates": {name: SOURCE[name] for name in (*RATES, DECAY)},
     "source": SOURCE,
     **EARLIER,
+    **CANDIDATES,
 }
 # Every run is measured more often than a run of the defaults, to see when it reaches +10.
 MEASURING = {"eval_interval": "2500", "log_interval": "500"}
@@ -73,9 +77,15 @@ PLAN = (
     *(Job("defaults", seed, ABLATION_BUDGET) for seed in sorted({*SEEDS, *LONGER_SEEDS})),
     *(Job("defaults", seed, 100_000) for seed in LONGER_SEEDS),
     *(
+        Job(name, seed, budget)
+        for name in CANDIDATES
+        for budget in (ABLATION_BUDGET, 100_000)
+        for seed in LONGER_SEEDS
+    ),
+    *(
         Job(name, seed, ABLATION_BUDGET)
         for name in SETTINGS
-        if name != "defaults" and name not in EARLIER
+        if name != "defaults" and name not in EARLIER and name not in CANDIDATES
         for seed in SEEDS[:3]
     ),
     *(Job("defaults", seed, 300_000) for seed in LONGER_SEEDS[:3]),
