@@ -125,7 +125,8 @@ Some trials used code that labkit no longer has. `warm_up_correlation` is the co
 of the code (`-dirty`).
 
 Of the last changes that were tried, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with the
-defaults had higher returns after 60 000 env steps. [The study](../README.md) repeats this with five seeds, as the setting `target-entropy-8`.
+defaults had higher returns after 60 000 env steps. But runs of the same two seeds in [the study](../README.md), as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as
+the gain.
 
 The trial `averaged-policy` also evaluated an exponential average of the actor's weights, on the same episodes as the newest actor. In each gradient step,
 the newest weights had a share of 0.005 or 0.001 in the average. [average.csv](averaged-policy/seed-0/average.csv) has the returns.
