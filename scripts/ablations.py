@@ -29,7 +29,7 @@ def section(table: pd.DataFrame, figure: str) -> str:
 Each `no-` row sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
 the source document, and the `earlier-` rows change several choices. `target-entropy-8` is a candidate for the next defaults. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
-Settings with one run have a table of their own below.
+A separate table below lists the settings with one run.
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
 {counted(len(tested(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %.
