@@ -25,6 +25,7 @@ TUNED: dict[str, dict[str, Any]] = {
         "target_entropy": -4.0,
         "gamma": 0.995,
         "initial_collect_steps": 5_000,
+        "action_repeat": 1,
         "n_step": 5,
         "critic_learning_rate": 1e-3,
         "actor_learning_rate": 1e-3,
@@ -41,6 +42,7 @@ UNTUNED: dict[str, Any] = {
     "target_entropy": None,  # −0.5 nats for each dimension of the action
     "gamma": 0.99,
     "initial_collect_steps": 10_000,
+    "action_repeat": 1,
     "n_step": 1,
     "critic_learning_rate": 3e-4,
     "actor_learning_rate": 3e-4,
@@ -53,7 +55,11 @@ UNTUNED: dict[str, Any] = {
     "observation_scale": (),  # empty: observations are used as they are
 }
 # Fields that the runs of earlier versions lack, with the values that those versions used.
-ADDED: dict[str, Any] = {"actor_update_period": 1, "learning_rate_decay_steps": 0}
+ADDED: dict[str, Any] = {
+    "action_repeat": 1,
+    "actor_update_period": 1,
+    "learning_rate_decay_steps": 0,
+}
 # These do not change what is learned: a run may be resumed with others.
 FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds", "environment_timeout")
 STRATEGIES = "'auto', 'cpu', 'gpu', 'tpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
@@ -101,7 +107,8 @@ class SACConfig:
     # Collection and replay
     initial_collect_steps: int = integer(None, 1, MANY, "env steps of warm-up", **_OPEN)
     collect_steps_per_iteration: int = integer(1, 1, 10_000, "env steps per gradient step")
-    n_step: int = integer(None, 1, 100, "env steps whose rewards a transition sums", **_OPEN)
+    action_repeat: int = integer(None, 1, 100, "env steps that each action lasts", **_OPEN)
+    n_step: int = integer(None, 1, 100, "actions whose rewards a transition sums", **_OPEN)
     bootstrap_time_limits: bool = switch(True, "a time limit truncates, it does not terminate")
     replay: str = text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'", "name")
     replay_buffer_capacity: int = integer(1_000_000, 1, 100_000_000, "transitions")

@@ -13,7 +13,7 @@ from labkit.environments.physics import step_seconds
 from labkit.errors import ParameterError, storage
 from labkit.plotting import video
 from labkit.sac import saved_policy
-from labkit.sac.policies import Policy
+from labkit.sac.policies import Policy, RepeatedPolicy
 from labkit.training import run_directory
 from labkit.training.files import write_atomically
 
@@ -63,7 +63,7 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
     policy = saved_policy.load(folder / "policy")
     with labkit.quiet():
         env = make_environment(config.env_name)
-    return env, lambda observation: policy.actions(observation[None])[0]
+    return env, RepeatedPolicy(lambda one: policy.actions(one[None])[0], config.action_repeat)
 
 
 def film(folder: Path, seed: int, out: Path, max_steps: int = 1000) -> list[video.Recording]:

@@ -21,6 +21,7 @@ from labkit.errors import START_SECONDS
 from labkit.parameters import check_int, invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, layout_of
+from labkit.sac.collector import env_steps_of
 from labkit.strategy import learner_gpus
 from labkit.training import checkpoint, run_lock
 from labkit.training.components import (
@@ -211,14 +212,15 @@ class Driver:
 
     def _show(self, display: Phases) -> None:
         config, actors = self.config, self.supervisor.actors
-        learner, inserts = actors["learner"].status, actors["replay"].status.get("inserts", 0)
+        learner, replay = actors["learner"].status, actors["replay"].status
+        env_steps = env_steps_of(replay.get("inserts", 0), config.action_repeat)
         match learner.get("phase"):
             case "warm-up":
                 total = config.initial_collect_steps
-                display.show("warm-up", total, "env steps", min(inserts, total))
+                display.show("warm-up", total, "env steps", min(env_steps, total))
             case "training":
                 display.reached("warm-up", config.initial_collect_steps)
-                facts = {"env_steps": inserts, "last_return": learner["last_return"]}
+                facts = {"env_steps": env_steps, "last_return": learner["last_return"]}
                 display.show("training", config.num_iterations, "it", learner["step"], **facts)
             case "evaluation":
                 display.reached("training", learner["step"])
@@ -232,7 +234,7 @@ class Driver:
         from labkit.distributed.supervisor import restart_cost
 
         name, learner = restart.actor.name, self.supervisor.actors["learner"]
-        lost = restart_cost(restart, self.config.n_step, learner.status.get("env_step", 0))
+        lost = restart_cost(restart, self.config, learner.status.get("env_step", 0))
         if name == "replay":
             # Its snapshot belongs to the learner's last checkpoint: both resume from there.
             ray.kill(learner.handle, no_restart=False)

@@ -91,7 +91,7 @@ class LearnerActor:
     def _iterate(self, learner: Learner) -> None:
         count = learner.count_until_due(PUSH_STEPS - learner.step % PUSH_STEPS)
         losses, _ = learner.gradient_steps(count)
-        learner.record_steps(count, losses, self._replay.state().inserts, self._collect_return())
+        learner.record_steps(count, losses, self._replay.env_steps(), self._collect_return())
         evaluate = learner.evaluation_due()
         if learner.step % PUSH_STEPS == 0 or evaluate:
             self._push(learner, evaluate)
@@ -102,7 +102,7 @@ class LearnerActor:
     def _push(self, learner: Learner, evaluate: bool, final: bool = False) -> None:
         """Sends the newest weights, after the answer to the previous push has arrived."""
         self._collect_return()
-        newest = (learner.step, self._replay.state().inserts, learner.flat_weights())
+        newest = (learner.step, self._replay.env_steps(), learner.flat_weights())
         self._pushed = self._parameters.push.remote(*newest)
         if evaluate:
             self._evaluations.request(*newest, final)
@@ -129,14 +129,14 @@ class LearnerActor:
 
     def _state(self) -> dict[str, Any]:
         """What a checkpoint of this executor holds besides the learner's."""
-        return {"env_steps": self._replay.state().inserts}
+        return {"env_steps": self._replay.env_steps()}
 
     def stop(self) -> None:
         """Ends `train` after its present call, with a checkpoint."""
         self._stop.set()
 
     def status(self) -> dict[str, Any]:
-        """As `process_status`; with phase, gradient step, first step, inserts and last return."""
+        """As `process_status`; with phase, gradient step, first step, env step and last return."""
         if self._learner is None:  # it will resume its newest checkpoint
             step = first = max(checkpoint.steps(self._context.checkpoints), default=0)
             env_step, last_return = 0, "not yet"

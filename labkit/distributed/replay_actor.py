@@ -17,6 +17,7 @@ from labkit.errors import START_SECONDS, StalledError, storage
 from labkit.replay.rate_limiter import LimiterState
 from labkit.replay.reverb_replay import ReverbReplay, open_dataset, table_state
 from labkit.replay.transitions import Layout
+from labkit.sac.collector import env_steps_of, transitions_of
 from labkit.training import checkpoint
 
 
@@ -27,9 +28,11 @@ def limits(config: SACConfig) -> tuple[float, int, float]:
     gradient steps with its prefetched batches, so that neither side blocks the other for good; the
     faster one still waits.
     """
-    per_insert = config.batch_size / config.collect_steps_per_iteration
-    first = min(config.initial_collect_steps, config.replay_buffer_capacity)
-    return per_insert, first, config.batch_size * max(100, 4 * config.steps_per_call)
+    actions = config.collect_steps_per_iteration / config.action_repeat  # rows per gradient step
+    warm_up = transitions_of(config.initial_collect_steps, config.action_repeat)
+    first = min(warm_up, config.replay_buffer_capacity)
+    buffer = config.batch_size * max(100, 4 * config.steps_per_call)
+    return config.batch_size / actions, first, buffer
 
 
 class ReplayActor:
@@ -97,6 +100,7 @@ class ReplayClient:
 
     def __init__(self, context: RunContext, sample_timeout: int):
         self._address, self.sample_timeout = context.server_address, sample_timeout
+        self._action_repeat = context.config.action_repeat
         self._replay = context.wait_for_actor("replay")
         self._client = reverb.Client(self._address)
         self._start_id = ray.get(self._replay.start_id.remote())
@@ -123,3 +127,7 @@ class ReplayClient:
     def state(self) -> LimiterState:
         """See `table_state`."""
         return table_state(self._client)
+
+    def env_steps(self) -> int:
+        """Env steps in the table so far; see `env_steps_of`."""
+        return env_steps_of(self.state().inserts, self._action_repeat)

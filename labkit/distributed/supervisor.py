@@ -9,10 +9,12 @@ import attrs
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from labkit.config import SACConfig
 from labkit.distributed.context import NAMESPACE
 from labkit.distributed.ray_cluster import head_answers
 from labkit.errors import START_SECONDS, ActorLostError, ParameterError, RunError, StalledError
 from labkit.replay.reverb_replay import UNCONFIRMED
+from labkit.sac.collector import env_steps_of
 
 STATUS_SECONDS = 0.3  # between two status calls to the same actor
 HEAD_CHECK_SECONDS = 2.0  # between two looks at Ray's head
@@ -50,16 +52,18 @@ class Restart:
     seconds: float  # between the two
 
 
-def restart_cost(restart: Restart, n_step: int, env_step: int) -> dict[str, int]:
+def restart_cost(restart: Restart, config: SACConfig, env_step: int) -> dict[str, int]:
     """What a failure cost at most; `env_step` is the newest that the learner saw in the table."""
     name, before, after = restart.actor.name, restart.before, restart.after
     lost = {"env_steps_lost": 0, "gradient_steps_lost": 0}
     if name.startswith("rollout worker"):
-        # Unconfirmed rows, and those of windows that were still open.
-        lost["env_steps_lost"] = 2 * UNCONFIRMED - 1 + n_step - 1
+        # Unconfirmed rows, those of windows that were still open, and an unfinished action.
+        rows = 2 * UNCONFIRMED - 1 + config.n_step
+        lost["env_steps_lost"] = rows * config.action_repeat - 1
     elif name == "replay":
-        seen = max(before.get("inserts", 0), env_step)
-        lost["env_steps_lost"] = max(0, seen - after.get("restored", 0))
+        had, has = before.get("inserts", 0), after.get("restored", 0)
+        seen = max(env_steps_of(had, config.action_repeat), env_step)
+        lost["env_steps_lost"] = max(0, seen - env_steps_of(has, config.action_repeat))
     elif name == "learner":
         lost["gradient_steps_lost"] = max(0, before["step"] - after["first_step"])
     return lost

@@ -20,7 +20,7 @@ from labkit.errors import ServerGoneError, StalledError
 from labkit.replay.reverb_replay import TransitionWriter, table_state
 from labkit.replay.transitions import Transition
 from labkit.sac.agent import create_agent
-from labkit.sac.collector import Collector
+from labkit.sac.collector import Collector, env_steps_of
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy, random_policy
 from labkit.training.components import COLLECT_SEED, NOISE_SEED, evaluation_seed
@@ -56,10 +56,10 @@ class RolloutWorker:
         self._parameters = self._context.wait_for_actor("parameter server")
         self._client = reverb.Client(self._context.server_address)
         self._writer = TransitionWriter(self._context.server_address)
-        inserts = table_state(self._client).inserts
-        collector = self._prepare(inserts)
+        env_steps = self._env_steps()
+        collector = self._prepare(env_steps)
         while True:
-            left = self._warm_up_steps - inserts
+            left = self._warm_up_steps - env_steps
             if self._warming_up and left <= 0:
                 # During the warm-up nobody acted by these weights: they are not older than its end.
                 self._made_at = max(self._made_at, self._warm_up_steps)
@@ -75,15 +75,22 @@ class RolloutWorker:
                     collector.run(PULL_STEPS)
                     self._pull()
             # Read again and again: a table that was restarted empty needs a new warm-up.
-            inserts = table_state(self._client).inserts
+            env_steps = self._env_steps()
 
-    def _prepare(self, inserts: int) -> Collector:
+    def _env_steps(self) -> int:
+        """Those of all workers so far, from the table's counters."""
+        inserts = table_state(self._client).inserts
+        return env_steps_of(inserts, self._context.config.action_repeat)
+
+    def _prepare(self, env_steps: int) -> Collector:
         """Environment, policies and collector; after a restart with other random numbers."""
         config = self._context.config
-        seed = (config.seed + WORKER_SEED * self._number + inserts) % 2**31
+        seed = (config.seed + WORKER_SEED * self._number + env_steps) % 2**31
         env = self._context.environment(seed + COLLECT_SEED, collect=True)
         self._policy = actor_policy(config, env, seed + NOISE_SEED)
-        self._random_policy = random_policy(env.action_spec(), seed + NOISE_SEED)
+        self._random_policy = random_policy(
+            env.action_spec(), seed + NOISE_SEED, config.action_repeat
+        )
         self._collector = Collector(
             env, self._policy, self._write, self._pull, config.n_step, config.gamma
         )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class NStepWriter:
-    """Turns single env steps into transitions over `n_step` of them, one for each step taken.
+    """Turns single env steps into transitions over `n_step` of them, one for each action chosen.
 
     With rewards r, the environment's discounts d and γ it writes, for the step at time t,
 
@@ -30,27 +30,33 @@ class NStepWriter:
 
     def __init__(self, write: Write, n_step: int, gamma: float):
         self._write, self._n_step, self._gamma = write, n_step, gamma
-        self._open: list[Transition] = []  # windows that later steps still extend, oldest first
+        # Windows that later steps still extend, oldest first, each with its number of steps so far.
+        self._open: list[tuple[Transition, int]] = []
 
-    def write(self, step: Transition) -> None:
-        """Adds one env step; writes the window that is now full."""
-        self._open = [
-            window._replace(
-                reward=window.reward + self._gamma * window.discount * step.reward,
-                discount=window.discount * (self._gamma * step.discount),
-                next_observation=step.next_observation,
-            )
-            for window in self._open
-        ]
-        reward, discount = np.float32(step.reward), np.float32(step.discount)
-        self._open.append(step._replace(reward=reward, discount=discount))
-        if len(self._open) == self._n_step:
-            self._write(self._open.pop(0))
+    def write(self, step: Transition, chosen: bool = True) -> None:
+        """Adds one env step; writes the window that is now full.
+
+        A window begins with the step if its action was `chosen` there. Otherwise the step repeats
+        the action of the step before (see `collector.play`), and only extends the open windows.
+        """
+        self._open = [(self._extended(window, step), count + 1) for window, count in self._open]
+        if chosen:
+            reward, discount = np.float32(step.reward), np.float32(step.discount)
+            self._open.append((step._replace(reward=reward, discount=discount), 1))
+        if self._open and self._open[0][1] == self._n_step:
+            self._write(self._open.pop(0)[0])
+
+    def _extended(self, window: Transition, step: Transition) -> Transition:
+        return window._replace(
+            reward=window.reward + self._gamma * window.discount * step.reward,
+            discount=window.discount * (self._gamma * step.discount),
+            next_observation=step.next_observation,
+        )
 
     def end(self) -> None:
         """Writes the windows that are not full: the episode, or the collection, is over."""
         while self._open:
-            self._write(self._open.pop(0))
+            self._write(self._open.pop(0)[0])
 
     def drop(self) -> None:
         """Forgets the open windows: the next step does not follow from the last one."""

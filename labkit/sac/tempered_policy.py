@@ -18,6 +18,7 @@ class TemperedPolicy:
         observation_scale: what observations `[obs]` are divided by; empty is 1.
         temperature: T, 0 or more.
         seed: of the noise.
+        action_repeat: for how many env steps each action lasts; see `collector.play`.
 
     Actions are within ±1: the bounds of the Minitaur and of most of PyBullet's robots.
     """
@@ -28,7 +29,9 @@ class TemperedPolicy:
         observation_scale: Sequence[float] = (),
         temperature: float = 0.0,
         seed: int = 0,
+        action_repeat: int = 1,
     ):
+        self.action_repeat = action_repeat
         self._hidden = list(zip(weights[:-2:2], weights[1:-2:2], strict=True))
         self._kernel, self._bias = weights[-2:]
         self._scale = np.asarray(observation_scale or 1.0, np.float32)

@@ -208,7 +208,7 @@ def warm_up(config: SACConfig, components: TrainingComponents) -> None:
     """
     stop = StopRequest()
     env, replay = components.collect_env, components.replay
-    policy = random_policy(env.action_spec(), config.seed + NOISE_SEED)
+    policy = random_policy(env.action_spec(), config.seed + NOISE_SEED, config.action_repeat)
     collector = Collector(env, policy, replay.write, n_step=config.n_step, gamma=config.gamma)
     with progress("warm-up", config.initial_collect_steps, "env steps") as ticker:
         for _ in range(config.initial_collect_steps):

@@ -22,7 +22,7 @@ from labkit.training.run_directory import is_finished, read_metrics
 
 LICENSE = "apache-2.0"  # labkit's
 SHOWN = (
-    *("num_iterations", "initial_collect_steps", "n_step", "batch_size", "gamma"),
+    *("num_iterations", "initial_collect_steps", "action_repeat", "n_step", "batch_size", "gamma"),
     *("actor_learning_rate", "critic_learning_rate", "learning_rate_decay_steps"),
     "actor_update_period",
     *("reward_scale_factor", "initial_log_alpha", "target_entropy"),
@@ -201,11 +201,16 @@ environment's own rewards in one episode, without discount; the standard deviati
 
 
 def _use(facts: RunFacts) -> str:
+    repeat = facts.config.action_repeat
+    lasts = f"""
+Each action lasts {repeat} env steps, in training and in the evaluation: call the policy once, take
+its action {repeat} times, and so on until the episode ends.
+"""
     return f"""## How to use it
 
 Check the files first: `sha256sum --check SHA256SUMS`. In the code below, `observation` is what
 {facts.config.env_name} returns, in the environment's order and units: the policy scales it itself.
-
+{lasts if repeat > 1 else ""}
 **NumPy alone.** `policy.py` checks the SHA-256 of `policy.npz` and loads it without pickle:
 
     from policy import Policy

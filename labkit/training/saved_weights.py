@@ -26,7 +26,8 @@ def load_policy(folder: Path, temperature: float = 0.0, seed: int = 0) -> Temper
     config = read_config(folder)
     if config.env_name != MINITAUR:
         raise invalid("policy", str(folder), f"a run of {MINITAUR}, not of {config.env_name}")
-    return TemperedPolicy(read(folder), config.observation_scale or (), temperature, seed)
+    scale = config.observation_scale or ()
+    return TemperedPolicy(read(folder), scale, temperature, seed, config.action_repeat)
 
 
 def read(folder: Path) -> list[np.ndarray]:

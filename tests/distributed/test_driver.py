@@ -153,6 +153,8 @@ def test_the_limiter_holds_the_configured_ratio(small_config):
     assert (per_insert, first, buffer) == (256, 5_000, 25_600)
     slow = small_config(collect_steps_per_iteration=4, steps_per_call=1_000)
     assert replay_actor.limits(slow) == (8, 300, 32 * 4_000)
+    repeated = small_config(collect_steps_per_iteration=4, action_repeat=2)
+    assert replay_actor.limits(repeated)[:2] == (16, 150), "a row for every second env step"
     tight = small_config(initial_collect_steps=5_000)  # more than the table holds
     assert replay_actor.limits(tight)[1] == tight.replay_buffer_capacity
 
@@ -274,8 +276,21 @@ def test_restart_cost(name, before, after, lost):
     restart = supervisor.Restart(
         supervisor.SupervisedActor(name, handle=None), before, after, seconds=1.0
     )
-    cost = supervisor.restart_cost(restart, n_step=5, env_step=520)
+    cost = supervisor.restart_cost(
+        restart, labkit.SACConfig(n_step=5, action_repeat=1), env_step=520
+    )
     assert (cost["env_steps_lost"], cost["gradient_steps_lost"]) == lost
+
+
+def test_an_action_of_two_env_steps_doubles_the_cost_of_a_restart():
+    config = labkit.SACConfig(n_step=5, action_repeat=2)
+    for name, before, after, lost in (
+        ("rollout worker 0", {}, {}, 2 * (2 * reverb_replay.UNCONFIRMED - 1 + 5) - 1),
+        ("replay", {"inserts": 500}, {"restored": 440}, 120),
+    ):
+        actor = supervisor.SupervisedActor(name, handle=None)
+        restart = supervisor.Restart(actor, before, after, seconds=1.0)
+        assert supervisor.restart_cost(restart, config, env_step=0)["env_steps_lost"] == lost
 
 
 def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):

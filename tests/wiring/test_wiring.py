@@ -30,6 +30,7 @@ OFF_DEFAULT = {
     "strategy": "mirrored:2",
     "initial_collect_steps": 230,
     "collect_steps_per_iteration": 2,
+    "action_repeat": 2,
     "n_step": 3,
     "bootstrap_time_limits": False,
     "replay": "tf_uniform",
@@ -183,7 +184,7 @@ def check_initial_collect_steps(seen):
     if seen.executor == "notebook":
         assert seen.evaluated.env_step.iloc[0] == 230
         return
-    actions = len(seen.of("random action"))
+    actions = 2 * len(seen.of("random action"))  # each lasts two env steps
     if seen.executor == "local":
         assert seen.evaluated.env_step.iloc[0] == 230 == actions
     else:  # a worker reads the table's counters every 50 steps
@@ -196,6 +197,15 @@ def check_collect_steps_per_iteration(seen):
         assert seen.of("table").samples_per_insert.max() == 16 / 2
     else:
         assert (seen.logged.env_step == 230 + 2 * seen.logged.gradient_step).all()
+
+
+def check_action_repeat(seen):
+    assert set(seen.of("policy").repeat) == {2}
+    if seen.executor != "notebook":  # whose random actions are TF-Agents', of one env step
+        assert set(seen.of("random policy").repeat) == {2}
+    actions = seen.rows[-80:, 3]  # those of the actor
+    again = np.mean(actions[1:] == actions[:-1])
+    assert 0.4 < again < 0.6, "every second action is the one before"
 
 
 def check_n_step(seen):

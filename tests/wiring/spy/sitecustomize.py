@@ -79,7 +79,7 @@ def _in_n_step(module):
 
 def _in_policies(module):
     def policy(_, made, agent, seed=None):
-        record("policy", seed=seed)
+        record("policy", seed=seed, repeat=made.action_repeat)
 
     def weights(_, made, flat):
         random = getattr(made, "_random", None)
@@ -89,15 +89,15 @@ def _in_policies(module):
     after(module.ActorPolicy, "__init__", policy)
     make = module.random_policy
 
-    def random_policy(action_spec, seed):
-        record("random policy", seed=seed)
+    def random_policy(action_spec, seed, repeat=1):
+        record("random policy", seed=seed, repeat=repeat)
         draw = make(action_spec, seed)
 
         def act(observation):
             record("random action")
             return draw(observation)
 
-        return act
+        return module.RepeatedPolicy(act, repeat)
 
     module.random_policy = random_policy
 
