@@ -25,7 +25,6 @@ TUNED: dict[str, dict[str, Any]] = {
         "target_entropy": -4.0,
         "gamma": 0.995,
         "initial_collect_steps": 5_000,
-        "action_repeat": 1,
         "n_step": 5,
         "critic_learning_rate": 1e-3,
         "actor_learning_rate": 1e-3,
@@ -42,7 +41,6 @@ UNTUNED: dict[str, Any] = {
     "target_entropy": None,  # −0.5 nats for each dimension of the action
     "gamma": 0.99,
     "initial_collect_steps": 10_000,
-    "action_repeat": 1,
     "n_step": 1,
     "critic_learning_rate": 3e-4,
     "actor_learning_rate": 3e-4,
@@ -107,7 +105,7 @@ class SACConfig:
     # Collection and replay
     initial_collect_steps: int = integer(None, 1, MANY, "env steps of warm-up", **_OPEN)
     collect_steps_per_iteration: int = integer(1, 1, 10_000, "env steps per gradient step")
-    action_repeat: int = integer(None, 1, 100, "env steps that each action lasts", **_OPEN)
+    action_repeat: int = integer(1, 1, 100, "env steps that each action lasts")
     n_step: int = integer(None, 1, 100, "actions whose rewards a transition sums", **_OPEN)
     bootstrap_time_limits: bool = switch(True, "a time limit truncates, it does not terminate")
     replay: str = text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'", "name")

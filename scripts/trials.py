@@ -32,10 +32,25 @@ OTHER_CODE = {"greedy_share": 0.0, "warm_up_correlation": 0.0}
 CHANGES = {
     "correlated-noise": "exploration noise: correlation 0.9 from step to step",
     "averaged-policy": "none in training; averages of the actor were evaluated, too",
-    "action-repeat": "each action lasts two env steps; the env steps in this row count actions",
+    "action-repeat": "each action lasts two env steps",
+    "action-repeat_target-entropy-8": "each action lasts two env steps",
+    "action-repeat_target-entropy-8_gamma-0.995": "each action lasts two env steps",
+    "action-repeat_target-entropy-8_two-gradient-steps": "each action lasts two env steps, and is followed by two gradient steps",
+    "action-repeat-4_target-entropy-8_two-gradient-steps": "each action lasts four env steps, and is followed by two gradient steps",
+    "action-repeat_target-entropy-8_two-observations": "each action lasts two env steps; the networks get the two newest observations",
+    "action-repeat_target-entropy-8_every-step-stored": "each action lasts two env steps; a transition begins at each of them",
+    "action-repeat_target-entropy-8_mean-of-critics": "each action lasts two env steps; targets and actor use the mean of the critics, not the minimum",
+    "action-repeat_target-entropy-8_entropy-offset": "each action lasts two env steps; the entropy term of the targets is 0 at the target entropy",
     "two-gradient-steps-1e-3": "two gradient steps per env step",
     "target-entropy-8": "none in training",
     "target-entropy-12": "none in training",
+}
+
+
+# In these, the wrapped environment counted actions: the env steps of each.
+ENV_STEPS_PER_COUNT = {name: 2 for name in CHANGES if name.startswith("action-repeat")} | {
+    "action-repeat-4_target-entropy-8_two-gradient-steps": 4,
+    "action-repeat_target-entropy-8_every-step-stored": 1,
 }
 
 
@@ -45,8 +60,9 @@ def read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame]:
     rows = pd.read_csv(folder / "metrics.csv", dtype={"eval_returns": str})
     rows = rows[rows.eval_returns.notna()]
     returns = [[float(value) for value in text.split()] for text in rows.eval_returns]
+    env_steps = rows.env_step * ENV_STEPS_PER_COUNT.get(folder.parent.name, 1)
     return content, pd.DataFrame(
-        {"env_step": rows.env_step, "gradient_step": rows.gradient_step, "returns": returns}
+        {"env_step": env_steps, "gradient_step": rows.gradient_step, "returns": returns}
     )
 
 
@@ -73,7 +89,7 @@ def row(folder: Path) -> dict[str, str]:
     return {
         "differs from the defaults in": setting(values),
         "change of the code": CHANGES.get(folder.parent.name, ""),
-        "gradient steps per env step": f"{ratio(rows):.0f}",
+        "gradient steps per env step": f"{ratio(rows):.3g}",
         "seed": str(values["seed"]),
         "env steps": spaced(int(last.env_step)),
         "return": f"{means[-1]:+.2f} ({len(last.returns)} episodes)",

@@ -42,7 +42,6 @@ TUTORIAL: dict[str, Any] = {
     "actor_learning_rate": 3e-4,
     "alpha_learning_rate": 3e-4,
     "learning_rate_decay_steps": 0,
-    "action_repeat": 1,
     "n_step": 1,
     "actor_update_period": 1,
     "critic_layer_norm": False,

@@ -34,7 +34,7 @@ OFF_DEFAULT = {
     "n_step": 3,
     "bootstrap_time_limits": False,
     "replay": "tf_uniform",
-    "replay_buffer_capacity": 250,
+    "replay_buffer_capacity": 150,
     "batch_size": 16,
     "steps_per_call": 4,
     "critic_learning_rate": 1e-3,
@@ -189,12 +189,12 @@ def check_initial_collect_steps(seen):
         assert seen.evaluated.env_step.iloc[0] == 230 == actions
     else:  # a worker reads the table's counters every 50 steps
         assert 230 <= actions <= 230 + 50
-        assert seen.of("table").min_size.max() == 230
+        assert seen.of("table").min_size.max() == 230 / 2
 
 
 def check_collect_steps_per_iteration(seen):
     if seen.executor == "ray":
-        assert seen.of("table").samples_per_insert.max() == 16 / 2
+        assert seen.of("table").samples_per_insert.max() == 16 / 2 * 2
     else:
         assert (seen.logged.env_step == 230 + 2 * seen.logged.gradient_step).all()
 
@@ -203,16 +203,16 @@ def check_action_repeat(seen):
     assert set(seen.of("policy").repeat) == {2}
     if seen.executor != "notebook":  # whose random actions are TF-Agents', of one env step
         assert set(seen.of("random policy").repeat) == {2}
-    actions = seen.rows[-80:, 3]  # those of the actor
-    again = np.mean(actions[1:] == actions[:-1])
-    assert 0.4 < again < 0.6, "every second action is the one before"
+    if seen.executor == "ray":
+        assert seen.of("table").samples_per_insert.max() == 16, "a row for every second env step"
 
 
 def check_n_step(seen):
-    assert set(seen.of("windows").n_step) == {3}
+    # Three actions of two env steps each; those of TF-Agents' actors last one.
+    assert set(seen.of("windows").n_step) == ({3, 6} if seen.executor == "notebook" else {6})
     whole = seen.rows[:, 5] > 0
     same = np.isclose(seen.rows[:-3, 6:], seen.rows[3:, :3]).all(axis=1)
-    assert same[whole[:-3]].mean() > 0.9, "the next observation is that of three steps later"
+    assert same[whole[:-3]].mean() > 0.9, "the next observation is that of three actions later"
 
 
 def check_bootstrap_time_limits(seen):
@@ -230,9 +230,9 @@ def check_replay(seen):
 
 def check_replay_buffer_capacity(seen):
     if seen.executor == "ray":
-        assert set(seen.of("table").capacity) == {250}
+        assert set(seen.of("table").capacity) == {150}
     else:
-        assert len(seen.rows) == 250
+        assert len(seen.rows) == 150
 
 
 def check_batch_size(seen):
@@ -283,8 +283,8 @@ def check_target_update_period(seen):
 def check_gamma(seen):
     assert set(seen.agents("gamma")) == {0.9}
     assert set(seen.of("windows").gamma) == {0.9}
-    discounts = seen.rows[:, 5]
-    assert np.median(discounts) == pytest.approx(0.9**2)
+    whole = np.unique(seen.rows[:, 5].round(5))
+    assert np.isclose(whole, 0.9**5).any(), "of six env steps"
 
 
 def check_reward_scale_factor(seen):
