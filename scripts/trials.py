@@ -160,7 +160,7 @@ Some trials used code that labkit no longer has. `warm_up_correlation` is the co
 `greedy_share`, a parameter of labkit 0.1, is the share of the collected episodes that were deterministic. Two gradient steps per env step, and actions of several
 env steps, needed a change of the code (`-dirty`). In the latter, `gamma`, `n_step` and `initial_collect_steps` count actions.
 
-Of the last changes that were tried, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with the
+Of the last changes of a single parameter, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with the
 defaults had higher returns after 60 000 env steps. But runs of the same two seeds in [the study](../README.md), as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as
 the gain.
 

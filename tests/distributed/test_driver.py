@@ -122,7 +122,7 @@ def test_a_constructor_or_a_seed_that_hangs_is_killed_in_every_process(tmp_path,
     [(b"", "there is no answer within 1 s"), (b"HTTP/1.1 400\r\n", "something else answers")],
 )
 def test_an_address_where_no_ray_answers_is_named_soon(monkeypatch, answer, reason):
-    """Ray itself would wait for 200 s without a word."""
+    """Ray itself would wait silently for 200 s."""
     monkeypatch.setattr(ray_cluster, "CONNECT_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
