@@ -27,7 +27,7 @@ def section(table: pd.DataFrame, figure: str) -> str:
 ## Ablations and earlier defaults, {spaced(study.ABLATION_BUDGET)} env steps
 
 Each `no-` row sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
-the source document, and the `earlier-` rows change several choices. `target-entropy-8` is a candidate for the next defaults. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
+the source document, and the `earlier-` rows change several choices. `action-repeat-2` is a candidate for the next defaults; it includes `target-entropy-8`, an earlier candidate. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
 A separate table below lists the settings with one run.
 

@@ -22,9 +22,18 @@ EARLIER: dict[str, dict[str, str]] = {
     },
     "earlier-1e-3": {name: SOURCE[name] for name in ("gamma", DECAY)},
 }
-# Settings that may become the defaults: minus one nat for each dimension of the action, as in
-# Haarnoja et al. (2018), where TF-Agents' default is minus a half.
-CANDIDATES: dict[str, dict[str, str]] = {"target-entropy-8": {"target_entropy": "-8"}}
+# Settings that may become the defaults. Minus one nat for each dimension of the action is the
+# target entropy of Haarnoja et al. (2018); TF-Agents' default is minus a half. With actions of two
+# env steps, a gradient step follows each action, and a transition sums six env steps' rewards.
+CANDIDATES: dict[str, dict[str, str]] = {
+    "target-entropy-8": {"target_entropy": "-8"},
+    "action-repeat-2": {
+        "action_repeat": "2",
+        "collect_steps_per_iteration": "2",
+        "n_step": "3",
+        "target_entropy": "-8",
+    },
+}
 SETTINGS: dict[str, dict[str, str]] = {
     "defaults": {},
     **{f"no-{name}": {name: value} for name, value in SOURCE.items() if name not in RATES},
@@ -33,8 +42,8 @@ SETTINGS: dict[str, dict[str, str]] = {
     **EARLIER,
     **CANDIDATES,
 }
-# Every run is measured more often than a run of the defaults, to see when it reaches +10.
-MEASURING = {"eval_interval": "2500", "log_interval": "500"}
+# Env steps. A run is measured more often than one of the defaults, to see when it reaches +10.
+MEASURING = {"eval_interval": 2_500, "log_interval": 500}
 
 ABLATION_BUDGET = 60_000  # env steps, warm-up included
 SEEDS = (1, 2, 3, 4, 5)
@@ -44,8 +53,15 @@ LONGER_SEEDS = (1, 5, 6, 7, 8)
 
 
 def iterations(setting: str, budget: int) -> int:
-    """Gradient steps that take `budget` env steps: one for each after the warm-up."""
-    return budget - SACConfig.parse(SETTINGS[setting]).initial_collect_steps
+    """Gradient steps of a run of `budget` env steps, warm-up included."""
+    config = SACConfig.parse(SETTINGS[setting])
+    return (budget - config.initial_collect_steps) // config.collect_steps_per_iteration
+
+
+def measuring(setting: str) -> dict[str, str]:
+    """The intervals of `MEASURING` in gradient steps, as papermill parameters."""
+    per_step = SACConfig.parse(SETTINGS[setting]).collect_steps_per_iteration
+    return {name: str(steps // per_step) for name, steps in MEASURING.items()}
 
 
 @attrs.frozen
@@ -70,15 +86,16 @@ class Job:
     @property
     def parameters(self) -> dict[str, str]:
         """The parameters as text, as papermill takes them, without the seed."""
-        return {**SETTINGS[self.setting], **MEASURING, "num_iterations": str(self.iterations)}
+        changed = {**SETTINGS[self.setting], **measuring(self.setting)}
+        return {**changed, "num_iterations": str(self.iterations)}
 
 
 PLAN = (
     *(Job("defaults", seed, ABLATION_BUDGET) for seed in sorted({*SEEDS, *LONGER_SEEDS})),
     *(Job("defaults", seed, 100_000) for seed in LONGER_SEEDS),
+    # Not `target-entropy-8`, which this candidate includes.
     *(
-        Job(name, seed, budget)
-        for name in CANDIDATES
+        Job("action-repeat-2", seed, budget)
         for budget in (ABLATION_BUDGET, 100_000)
         for seed in LONGER_SEEDS
     ),

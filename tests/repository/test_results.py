@@ -46,8 +46,9 @@ def test_a_planned_run_differs_from_the_defaults_in_its_setting_alone():
         default = SACConfig()
         differing = {key for key in fields if getattr(config, key) != getattr(default, key)}
         assert differing == set(study.SETTINGS[job.setting]), job
-        assert (config.eval_interval, config.log_interval) == (2_500, 500)
-        assert config.num_iterations + config.initial_collect_steps == job.budget
+        per_step = config.collect_steps_per_iteration
+        assert (config.eval_interval * per_step, config.log_interval * per_step) == (2_500, 500)
+        assert config.num_iterations * per_step + config.initial_collect_steps == job.budget
 
 
 def test_the_plan_has_enough_seeds_of_the_defaults_and_three_of_each_ablation():
