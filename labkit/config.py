@@ -16,8 +16,9 @@ from labkit.parameters import MANY, integer, numbers, real, switch, text, unknow
 # environment that `make_env` returns under its name. The Minitaur's reward is about 0.01 per step,
 # so that at log α = 0 the entropy bonus drowns it; its motor velocities reach 20 rad/s while
 # quaternions stay below 1. The rewards of five steps of 10 ms carry more signal than a
-# single one, and a discount of 0.99 hardly sees what comes a second after a fall.
-# results/minitaur/README.md has the evidence for each.
+# single one. With a discount of 0.99, rewards more than a second ahead count little, so a fall
+# costs only about one second of rewards.
+# results/minitaur/README.md has the reason for each, and the runs so far.
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
         "reward_scale_factor": 20.0,

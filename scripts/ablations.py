@@ -24,12 +24,11 @@ def section(table: pd.DataFrame, figure: str) -> str:
         figure: file name of the ranking.
     """
     return f"""
-## Ablations and earlier defaults, {spaced(study.ABLATION_BUDGET)} env steps
+## Other settings, {spaced(study.ABLATION_BUDGET)} env steps
 
-Each `no-` row sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
+This table has the settings with two seeds or more; the next one has those with one. Each `no-` row is an ablation: it sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
 the source document, and the `earlier-` rows change several choices. `action-repeat-2` is a candidate for the next defaults; it includes `target-entropy-8`, an earlier candidate. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
-A separate table below lists the settings with one run.
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
 {counted(len(tested(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %.
@@ -134,7 +133,7 @@ def machines(found: Sequence[TrackedRun]) -> str:
     """
     contents = {run.path: json.loads((run.path / "config.json").read_text()) for run in found}
     versions = sorted(
-        {", ".join(f"{n} {v}" for n, v in c["versions"].items()) for c in contents.values()}
+        {", ".join(f"{n} {v}" for n, v in c["versions"].items() if v) for c in contents.values()}
     )
     places = defaultdict[str, list[str]](list)
     for run in found:

@@ -60,8 +60,9 @@ HEAD = """
 This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults, an
 ablation (the defaults with one choice set to the value of the source document, TF-Agents' tutorial on SAC), or other settings that are named below. A final return is the mean
 return of 20 deterministic episodes after the last step, in the environment's own reward. Length and seeds
-of a run were fixed before it started; no checkpoint and no seed was chosen by its score. The plan of the seeds changed once: the checkpoints of seeds 2, 3 and 4 of the
-defaults were lost, so seeds 6, 7 and 8 take their place in the longer runs. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
+of a run were fixed before it started; no checkpoint and no seed was chosen by its score. The plan changed twice. The checkpoints of seeds 2, 3 and 4 of the
+defaults were lost, so seeds 6, 7 and 8 take their place in the longer runs. `target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it,
+took its place. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
 play different final episodes (`labkit.training.components.evaluation_seed`). One command
 computes every number and figure below from the runs in [study/](study):
 
@@ -77,7 +78,7 @@ draws, so a repeated run of a seed has another score.
 
 The defaults changed after labkit 0.1. [The study of labkit 0.1](v0.1/README.md) has its own page; its runs are not compared with those below.
 Three settings in the table of ablations, `earlier-3e-4`, `earlier-3e-4-delayed` and `earlier-1e-3`, were the defaults for a short time, before the present
-defaults were chosen. The page lists every run of them. Two other pages list the [trials](trials/README.md) that led to the defaults, and
+defaults were chosen. The page lists every run of them. Two other pages list the [trials](trials/README.md), runs of other settings made while the defaults were chosen and later, and
 [other libraries](peers/README.md) on the same robot.
 """
 
@@ -162,8 +163,15 @@ def speed_of_learning(runs: Sequence[TrackedRun], iterations: int) -> str:
     reached = [milestones.first_sustained(run, WALKING, budget=iterations) for run in runs]
     known = sorted(np.inf if steps is None else float(steps) for steps in reached)
     median = float(np.median(known))
-    texts = [spaced(int(value)) if np.isfinite(value) else "none" for value in (median, known[-1])]
-    return f"Env steps to {WALKING:+.0f} over {counted(len(runs), 'seed')}: median {texts[0]}, worst {texts[1]}."
+    never = sum(not np.isfinite(value) for value in known)
+    first = (
+        f"The median run reached {WALKING:+.0f} after {spaced(int(median))} env steps"
+        if np.isfinite(median)
+        else f"The median run did not reach {WALKING:+.0f}"
+    )
+    if never:
+        return f"{first}; {never} of {counted(len(runs), 'run')} never did."
+    return f"{first}, the slowest after {spaced(int(known[-1]))}."
 
 
 def steps(run: TrackedRun, level: float, iterations: int) -> str:

@@ -18,6 +18,7 @@ from labkit.analysis import statistics
 from labkit.config import SACConfig
 from labkit.plotting import run_plots, style
 
+ROOT = Path(__file__).resolve().parent.parent
 SOURCE_REPOSITORY = "https://github.com/dojeon-ai/SimbaV2"
 SOURCE_COMMIT = "14fafb27e6f78f0b65d19b8873b4433547a2193c"
 SOURCE_PATH = "results/baseline/sac.csv"
@@ -122,7 +123,7 @@ def text(runs: Sequence[TrackedRun], reference: pd.DataFrame) -> str:
     power = statistics.power(2.0, (1.0, 1.0), len(standard_plan.SEEDS), LEVEL)
     return f"""# SAC on standard robots, next to published curves
 
-This page compares labkit's SAC with published curves and with Stable-Baselines3, on HalfCheetah, Hopper and Walker2d.
+This page compares labkit's SAC with published curves and with Stable-Baselines3, on HalfCheetah, Hopper and Walker2d.{f"{chr(10)}Not run yet: {'; '.join(missing)}." if missing else ""}
 
     make standard                       # runs what is missing, then writes this page
     make standard ARGS=page             # the page alone
@@ -137,6 +138,8 @@ run is the mean return of {standard_plan.FINAL_EPISODES} deterministic episodes 
 
 {chr(10).join(verdict(env, scores, published_scores(reference, env)) for env in standard_plan.ACTIONS)}
 
+The published spread is one of single seeds, and a mean of three seeds is rarely outside such a spread. So only a large fault would be noticed here.
+
 Two pairs of settings are compared with a test. The section "The settings" explains each setting.
 
 {comparison("published", standard_plan.SB3, scores)}
@@ -149,11 +152,9 @@ Holm's correction makes this probability smaller. So a test without a significan
 
 {means(scores, reference)}
 
-Not run yet: {"; ".join(missing) or "nothing"}.
-
 ## The settings
 
-The published hyperparameters are those of Haarnoja et al. (2018), appendix D: one-step transitions, learning rates of {standard_plan.RATE:g}, two hidden layers
+`published` and `sb3` have the hyperparameters of Haarnoja et al. (2018), appendix D. The published curves may come from others: see below. The hyperparameters are one-step transitions, learning rates of {standard_plan.RATE:g}, two hidden layers
 of 256 units without layer norm, batches of {standard_plan.PUBLISHED["batch_size"]}, τ = {standard_plan.PUBLISHED["target_update_tau"]:g}, γ = {standard_plan.PUBLISHED["gamma"]:g}, reward scale 1, a learned temperature from log α = 0, and a target entropy of −1 nat for
 each dimension of the action. [`benchmarks/standard_plan.py`](../../benchmarks/standard_plan.py) passes the same values to both libraries. labkit's local executor
 takes gradient steps while it collects, so the policy that collects is up to {2 * STEPS_PER_CALL} gradient steps old. Stable-Baselines3 always collects with the newest policy.
@@ -167,13 +168,17 @@ takes gradient steps while it collects, so the policy that collects is up to {2 
 
 The curves have a point every {spaced(SOURCE_EVERY)} env steps. `train.py` of [CrossQ](https://github.com/adityab/CrossQ) evaluates at the same interval (5 000 000 // 300), so the curves probably come from there; this is
 an inference. `train.py` takes {spaced(standard_plan.WARM_UP)} random env steps, and plays one deterministic episode for each evaluation. CrossQ's `slurm/submit_everything.sh` sets learning rates of
-0.001 for the SAC baseline. If the inference is right, the published spread includes the noise of single episodes. In that case,
-the published curves were also made with a learning rate of 0.001, not {standard_plan.RATE:g}. The setting `rate-0.001` is labkit with that higher rate. It and `delayed` are run only if a difference needs
+0.001 for the SAC baseline. If the curves do come from CrossQ, two things follow. Each point is the return of one episode, so the spread includes the noise of single
+episodes. And the learning rate was 0.001, not {standard_plan.RATE:g}. The setting `rate-0.001` is labkit with that higher rate. It and `delayed` are run only if a difference needs
 an explanation; they are not part of the plan.
 
 ## Every run
 
 {every_run(runs)}
+
+## Packages
+
+{packages(runs)}
 """
 
 
@@ -206,7 +211,11 @@ def verdict(env: str, scores: Scores, published: np.ndarray) -> str:
         )
     mean = float(np.mean(ours))
     where = "inside" if low <= mean <= high else "outside"
-    return f"- **{env}**: labkit with the published hyperparameters is **{where}** {bounds}, with a mean of {mean:.0f}."
+    inside = sum(low <= score <= high for score in ours)
+    return (
+        f"- **{env}**: the mean of labkit's {counted(len(ours), 'run')} (`published`) is {mean:.0f}. It is **{where}** {bounds}; "
+        f"{inside} of the {counted(len(ours), 'run')} {'is' if inside == 1 else 'are'} inside."
+    )
 
 
 def comparison(ours: str, theirs: str, scores: Scores) -> str:
@@ -267,6 +276,27 @@ def every_run(runs: Sequence[TrackedRun]) -> str:
         for run in runs
     ]
     return markdown(pd.DataFrame(rows)) if rows else "No run yet."
+
+
+def packages(runs: Sequence[TrackedRun]) -> str:
+    """One line for each set of versions, with the settings that were run with it."""
+    users: dict[str, list[str]] = {}
+    for run in runs:
+        versions = run.content.get("versions", {})
+        text = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+        if "gymnasium" not in versions:  # labkit recorded neither at first
+            text += f"; not recorded, but locked: {locked('gymnasium')}, {locked('mujoco')}"
+        names = users.setdefault(text, [])
+        if f"`{run.settings}`" not in names:
+            names.append(f"`{run.settings}`")
+    return "\n".join(f"- {listed(names)}: {text}." for text, names in users.items())
+
+
+def locked(name: str) -> str:
+    """A package with its version in `requirements.lock`."""
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    (version,) = (line.split("==")[1] for line in lines if line.startswith(f"{name}=="))
+    return f"{name} {version.split()[0]}"
 
 
 def figure(runs: Sequence[TrackedRun], reference: pd.DataFrame) -> Figure:

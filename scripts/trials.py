@@ -139,7 +139,7 @@ def repeated_actions() -> str:
         "four env steps for each action, the mean of the critics in place of their minimum, an entropy term that is 0 at the target entropy "
         "(so that a low entropy is no penalty for each step in which the robot stays upright), a target entropy of -4, a longer horizon. "
         "With one env step for each action, seed 6 did learn. "
-        "So the default stays at one env step; the parameter `action_repeat` sets another number."
+        "So the default is one env step; the parameter `action_repeat` sets another number. [The study](../README.md) plans more seeds of this setting, as `action-repeat-2`."
     )
 
 
@@ -150,7 +150,7 @@ def page() -> str:
 
     .venv/bin/python scripts/trials.py              # writes this page from the runs in this folder
 
-This page lists the runs that were made while the defaults were chosen. Each run had one core, while other programs ran on the machine. The scores of two
+This page lists runs that were made while the defaults were chosen, and later, while better ones were sought. Each run had one core, while other programs ran on the machine. The scores of two
 seeds differ by several points, so these runs do not rank the settings. [The study](../README.md) has runs of the defaults.
 
 Every 2 500 env steps, a run is evaluated on five episodes. It has reached +10 if two consecutive evaluations have a mean of at least 10; "steps to +10"
@@ -158,7 +158,7 @@ is the env step of the first of the two. A run whose last evaluation has fewer t
 
 Some trials used code that labkit no longer has. `warm_up_correlation` is the correlation between successive random actions of the warm-up.
 `greedy_share`, a parameter of labkit 0.1, is the share of the collected episodes that were deterministic. Two gradient steps per env step, and actions of several
-env steps, needed a change of the code (`-dirty`). In the latter, `gamma`, `n_step` and `initial_collect_steps` count actions.
+env steps, needed a change of the code (`-dirty`). In the latter, `gamma`, `n_step` and `initial_collect_steps` count actions; in labkit's parameters, only `n_step` does.
 
 Of the last changes of a single parameter, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with the
 defaults had higher returns after 60 000 env steps. But runs of the same two seeds in [the study](../README.md), as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as

@@ -47,7 +47,16 @@ from labkit.training.metrics import read as read_metrics
 
 WILDCARDS = "*?[\\"
 NO_WILDCARDS = "a path without * ? [ and backslash, which TensorFlow takes for wildcards"
-PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "numpy")
+PACKAGES = (
+    "tensorflow",
+    "tf-agents",
+    "dm-reverb",
+    "pybullet",
+    "gym",
+    "gymnasium",
+    "mujoco",
+    "numpy",
+)
 
 
 @attrs.define

@@ -76,7 +76,7 @@ def config(settings, env="Hopper-v4", seed=2):
 def write(folder, scores, content=None, steps=100_000, episodes=20):
     """A synthetic run: `scores` at its evaluations, every episode of one alike."""
     folder.mkdir(parents=True)
-    made = {"config": {}, "commit": "abcdefghij", "cpu": "a CPU"}
+    made = {"config": {}, "commit": "abcdefghij", "cpu": "a CPU", "versions": {"tensorflow": "2"}}
     (folder / "config.json").write_text(json.dumps(content or made))
     lines = ["env_step,gradient_step,training_seconds,eval_returns"]
     for place, score in enumerate(reversed(scores)):
@@ -180,6 +180,10 @@ def test_the_verdict_by_hand():
         scores = {("published", "Hopper-v4"): [score - 3, score, score + 3]}
         sentence = standard_page.verdict("Hopper-v4", scores, published)
         assert f"is **{word}** the published spread" in sentence
+        assert (
+            f"{sum(80 <= s <= 120 for s in scores['published', 'Hopper-v4'])} of the 3 runs"
+            in sentence
+        )
         assert "3 seeds: 80 to 120" in sentence
     few = standard_page.verdict("Hopper-v4", {("published", "Hopper-v4"): [100.0]}, published)
     assert "no verdict yet: 1 of 3 runs made" in few
@@ -214,11 +218,16 @@ def test_the_p_values_are_corrected_for_three_tests():
 
 def test_the_page_shows_every_run_and_what_is_missing(tmp_path, reference):
     write_all(tmp_path, {("published", env): [mean] * 3 for env, mean in MEANS.items()})
-    write_all(tmp_path, {("sb3", "Hopper-v4"): [1_000.0, 1_200.0]})
+    for seed, score in ((1, 1_000.0), (2, 1_200.0)):
+        versions = {"versions": {"gymnasium": "1.4.0"}, "config": {}}
+        write(tmp_path / "sb3" / "Hopper-v4" / f"seed-{seed}", [0.0, score], versions)
     write(tmp_path / "published" / "Hopper-v4" / "seed-1-replaced-1", [-5_000.0])
     write(tmp_path / "improved" / "Hopper-v4" / "seed-1", [77.0], episodes=10)
     text = standard_page.text(standard_page.find(tmp_path), reference)
-    assert text.count("is **inside** the published spread") == 3
+    assert text.count("It is **inside** the published spread") == 3
+    made = "tensorflow 2; not recorded, but locked: gymnasium 1.3.0, mujoco 4.0.0."
+    assert f"- `published` and `improved`: {made}" in text
+    assert "- `sb3`: gymnasium 1.4.0." in text
     assert (
         "| Hopper-v4 | `published` | seed-1-replaced-1 | 100 000 | -5000 | -5000 to -5000 |" in text
     )

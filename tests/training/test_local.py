@@ -90,6 +90,7 @@ def test_files_of_a_run(minitaur_run):
     assert labkit.SACConfig.parse(content["config"]) == minitaur_run.config
     assert content["format"] == run_directory.FORMAT
     assert content["versions"]["tensorflow"] == "2.15.1"
+    assert content["versions"]["gymnasium"] == "1.3.0"
     assert list((minitaur_run.path / "events").glob("events.out.tfevents.*"))
 
 
