@@ -27,7 +27,7 @@ from labkit.errors import (
     StalledError,
     StorageError,
 )
-from labkit.replay import reverb_replay, transitions
+from labkit.replay import reverb_replay
 from labkit.sac.evaluation import Evaluation
 from labkit.training import checkpoint, local, run_directory
 from labkit.training.local import LocalTraining
@@ -380,9 +380,10 @@ def test_a_mistake_in_a_user_s_own_environment_is_shown_as_it_is(tmp_path, small
         labkit.train(config, run_directory.open_run(tmp_path, config), make_env=env(answer=answer))
 
 
+@pytest.mark.timeout(100)
 def test_a_server_that_is_gone_is_named_within_a_time_limit(tmp_path, small_config, monkeypatch):
     monkeypatch.setattr(reverb_replay, "ANSWER_SECONDS", 1)
-    monkeypatch.setattr(transitions, "SAMPLE_TIMEOUT_SECONDS", 10)
+    monkeypatch.setattr(reverb_replay, "SAMPLE_TIMEOUT_SECONDS", 10)
 
     def answer(self, *good):
         made.replay.server.stop()
@@ -504,10 +505,6 @@ def test_fuzzed_parameters_are_taken_or_refused_in_one_line(parameters):
         assert any(repr(name)[1:-1] in refused or name in refused for name in parameters)
 
 
-def test_the_table_is_long_enough():
-    assert len(PARAMETERS) + len(FILES) + len(ENVIRONMENTS) + len(STORAGE) >= 40
-
-
 def test_slow_gradient_steps_are_not_a_stall():
     """A call may take longer than the time limit, as long as it makes progress."""
     pending, waited = Future(), []
@@ -526,4 +523,4 @@ def test_slow_gradient_steps_are_not_a_stall():
     running = Running()
     running.learner = running.components = running.replay = running
     assert LocalTraining.wait_for(running, pending) == "done"
-    assert max(waited) < 0.05
+    assert max(waited) < 0.15  # without the progress between two polls: 0.2 s or more

@@ -24,6 +24,36 @@ def test_whole_floats_are_integers(name):
 
 
 @pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("initial_collect_steps", 1, 10**9),
+        ("collect_steps_per_iteration", 1, 10_000),
+        ("action_repeat", 1, 100),
+        ("n_step", 1, 100),
+        ("steps_per_call", 1, 1_000),
+        ("learning_rate_decay_steps", 0, 10**9),
+        ("actor_update_period", 1, 1_000),
+        ("target_update_period", 1, 1_000_000),
+        ("initial_log_alpha", -20, 20),
+        ("log_interval", 0, 10**9),
+        ("eval_interval", 0, 10**9),
+        ("interim_eval_episodes", 1, 10_000),
+        ("num_eval_episodes", 1, 10_000),
+        ("policy_save_interval", 0, 10**9),
+        ("checkpoint_interval", 0, 10**9),
+        ("checkpoint_seconds", 0, 10**9),
+        ("environment_timeout", 0, 10**9),
+    ],
+)
+def test_the_bounds_of_a_number(name, low, high):
+    for value in (low, high):
+        assert getattr(SACConfig(**{name: value}), name) == value
+    for value in (low - 1, high + 1):
+        with pytest.raises(ParameterError, match=f"^`{name}` must be .*, got {value}$"):
+            SACConfig(**{name: value})
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         *[

@@ -174,7 +174,7 @@ def wait_and_kill(process, folder: Path, while_saving: bool, generator) -> bool:
         assert process.poll() is None, process.communicate()[0][-3000:]
         assert time.monotonic() < deadline, "no checkpoint came"
         time.sleep(0.005)
-    time.sleep(generator.uniform(0, 1.0))
+    time.sleep(generator.uniform(0, 0.3))
     partial = checkpoints / "partial"
     while while_saving and not partial.exists() and process.poll() is None:
         time.sleep(0.0005)

@@ -128,6 +128,16 @@ def test_the_same_command_twice_leaves_the_first_alone(tmp_path):
     assert not list(run_dir.glob(".stop-*"))
 
 
+def test_resume_never_takes_a_new_directory(tmp_path, monkeypatch):
+    notebook = write_notebook(tmp_path / "work", OPENS)
+    monkeypatch.chdir(tmp_path)
+    for resume in ("never", "never", "auto"):
+        texts = {"run_dir": "here", "resume": resume}
+        assert launcher.run_notebook(notebook, texts) == 0
+    runs = sorted(file.parent.name for file in tmp_path.glob("here*/config.json"))
+    assert runs == ["here", "here-2"]
+
+
 def test_a_launcher_whose_kernel_is_still_starting_holds_the_directory(tmp_path):
     notebook = write_notebook(tmp_path / "work", OPENS)
     run_lock.hold(tmp_path / "work", run_lock.LAUNCHER)

@@ -107,4 +107,4 @@ components.warm_up(config, made)
     assert execute(tmp_path / "small.ipynb", tmp_path / "run", {}) == 130
     err = capfd.readouterr().err
     assert "stopped before training began; the same command starts it again" in err
-    assert not (tmp_path / "run" / "stop").exists()
+    assert not list((tmp_path / "run").glob(".stop-*"))

@@ -10,10 +10,12 @@ from pathlib import Path
 from unittest import mock
 
 import nbformat
+import papermill
 import pytest
 
 from labkit.analysis.compare import find_runs
 from labkit.cli import sweep
+from labkit.cli.main import main
 from labkit.cli.sweep import free_share, plan
 from labkit.errors import ParameterError
 
@@ -93,8 +95,8 @@ def test_a_second_sweep_runs_only_the_failed_seed(notebook, tmp_path, capfd):
 
 
 def test_a_stopped_sweep_resumes(notebook, tmp_path):
-    command = [*SWEEP, str(notebook), "--seeds", "0 1"]
-    command += ["--into", str(tmp_path / "runs"), "-p", "num_iterations", "500"]
+    command = [*SWEEP, str(notebook), "--seeds", "0 1", "--workers", "2"]
+    command += ["--into", str(tmp_path / "runs"), "-p", "num_iterations", "5000"]
     command += ["-p", "num_eval_episodes", "1"]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     kept = [tmp_path / "runs" / "defaults" / f"seed-{seed}" / "kept" for seed in "01"]
@@ -108,9 +110,9 @@ def test_a_stopped_sweep_resumes(notebook, tmp_path):
     assert err.count("stopped: ") == 2
     assert err.count("the same command resumes it") == 2
     stopped = [int(file.read_text()) for file in kept]
-    assert all(0 < step < 500 for step in stopped)
+    assert all(0 < step < 5_000 for step in stopped)
 
-    jobs = plan(notebook, ["0", "1"], {**SHORT, "num_iterations": "500"}, kept[0].parents[2])
+    jobs = plan(notebook, ["0", "1"], {**SHORT, "num_iterations": "5000"}, kept[0].parents[2])
     assert sweep.run_all(notebook, jobs, workers=2) == []
     found, _ = find_runs(tmp_path / "runs")
     assert [run.metrics.eval_return.iloc[-1] for run in found] == stopped, "a run restarted from 0"
@@ -207,6 +209,31 @@ def test_a_finished_sweep_without_notebook_05_prints_one_line(notebook, tmp_path
     assert re.fullmatch(
         r"no comparison: there is no .*05_compare_runs\.ipynb\n", capfd.readouterr().err
     )
+
+
+def test_a_finished_sweep_is_compared_in_notebook_05(notebook, tmp_path, monkeypatch):
+    comparison = tmp_path / sweep.COMPARISON
+    comparison.touch()
+    swept, executed = [], []
+    monkeypatch.setattr(sweep, "run_all", lambda _, jobs, count: swept.append((jobs, count)) or [])
+    monkeypatch.setattr(sweep, "execute", lambda *given: executed.append(given) or 0)
+    command = ["sweep", str(notebook), "--seeds", "0,1", "--workers", "3"]
+    command += ["--into", str(tmp_path / "runs"), "-p", "gamma", "0.5"]
+    with pytest.raises(SystemExit):
+        main(command)
+    ((jobs, workers),) = swept
+    assert [job.config.seed for job in jobs] == [0, 1]
+    assert workers == 3
+    ((file, into, parameters),) = executed
+    assert (file, into) == (comparison, tmp_path / "runs")
+    assert parameters == {"runs": str(tmp_path / "runs"), "budget": 20, "baseline": "gamma 0.5"}
+    known = papermill.inspect_notebook(str(ROOT / "notebooks" / sweep.COMPARISON))
+    assert set(parameters) <= set(known)
+
+
+def test_fewer_than_one_worker_is_rejected(notebook, tmp_path):
+    with pytest.raises(ParameterError, match=r"^`workers` must be 1 or more .*, got 0$"):
+        sweep.run_sweep(notebook, ["0"], SHORT, tmp_path, workers=0)
 
 
 def test_a_second_stop_request_leaves_no_run(running_sweep):

@@ -36,7 +36,7 @@ def test_make_watch_names_the_clip_before_any_set_up():
         capture_output=True,
         text=True,
         env={"PATH": "/usr/bin:/bin"},
-        timeout=5,
+        timeout=60,  # without a set-up, for which this PATH has no Python
         check=True,
     )
     clip = re.search(r"(/.*\.mp4)", done.stdout)
@@ -128,5 +128,8 @@ def test_the_best_policy_still_walks():
 def test_two_episodes_become_one_clip(tmp_path):
     recordings = watch.film(BEST, seed=0, out=tmp_path / "clip.mp4", max_steps=60)
     assert [recording.steps for recording in recordings] == [60, 60]
+    first, _ = watch.film(BEST, seed=1, out=tmp_path / "next.mp4", max_steps=60)
+    assert first.return_ == pytest.approx(recordings[1].return_), "the second has the next seed"
+    assert first.return_ != pytest.approx(recordings[0].return_)
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "clip.mp4"))
     assert frames == pytest.approx(2 * 0.6 * 25, abs=4)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import known_optimum
 import numpy as np
@@ -22,6 +23,7 @@ from labkit.distributed import (
     ray_cluster,
     replay_actor,
     supervisor,
+    workers,
 )
 from labkit.distributed.evaluation_queue import EvaluationRequest, EvaluationRequester
 from labkit.environments.make import make_environment
@@ -293,6 +295,33 @@ def test_an_action_of_two_env_steps_doubles_the_cost_of_a_restart():
         assert supervisor.restart_cost(restart, config, env_step=0)["env_steps_lost"] == lost
 
 
+def test_each_rollout_worker_has_its_own_random_numbers(small_config, monkeypatch):
+    env, seeds = make_environment("Pendulum-v1"), []
+
+    def environment(seed, collect):
+        assert collect
+        seeds.append(("environment", seed))
+        return env
+
+    def policy(kind):
+        return lambda *given: seeds.append((kind, given[2] if kind == "policy" else given[1]))
+
+    monkeypatch.setattr(workers, "actor_policy", policy("policy"))
+    monkeypatch.setattr(workers, "random_policy", policy("warm-up"))
+    context = SimpleNamespace(config=small_config(env_name="Pendulum-v1"), environment=environment)
+    for number in (0, 1):
+        workers.RolloutWorker(context, number, 300, 2)._prepare(0)
+    assert len(seeds) == len(set(seeds)) == 6
+
+
+def test_the_address_auto_is_that_of_the_environment_variable(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "localhost:1")
+    with pytest.raises(config.ParameterError, match=r"`address` must be .*, got 'localhost:1'"):
+        ray_cluster.check_address("auto")
+    monkeypatch.delenv("RAY_ADDRESS")
+    ray_cluster.check_address("auto")
+
+
 def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
     """All actors run; only Reverb can be reached from outside; no process is left."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where `Line` is
@@ -327,6 +356,7 @@ def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
     outward = {key: pid for key, pid in spy.sockets.items() if key[0] not in LOOPBACK}
     assert len(spy.sockets) > len(outward)
     assert set(outward.values()) <= spy.replay, outward
+    assert len({port for _, port in outward}) == 1, "only Reverb's"
     alive = set(descendants(os.getpid())) - before
     assert not {pid: spy.seen.get(pid) for pid in alive}
     with pytest.raises(config.ParameterError, match=r"labkit\.train_on_ray started this one"):

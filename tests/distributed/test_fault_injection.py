@@ -47,8 +47,11 @@ def test_one_actor_is_killed_once_and_may_be_restarted(killed):
 
 
 def test_nothing_is_killed_before_there_are_losses_or_after_the_block(killed):
-    with fault_injection.kill_once(run_with(), "rollout worker 1") as at:
+    run = run_with()
+    with fault_injection.kill_once(run, "rollout worker 1") as at:
         assert not killed.once.wait(0.1)
+    run.metrics = run_with(50).metrics  # losses, but only after the block
+    assert not killed.once.wait(0.1)
     assert at == []
     assert killed.calls == []
 

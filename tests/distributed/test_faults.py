@@ -319,7 +319,9 @@ def test_a_lost_node(tmp_path, monkeypatch):
             cluster.shutdown()
         thread.join(10)
     assert not failure, failure
-    faults = json.loads((run.path / "ray.json").read_text())["faults"]
+    summary = json.loads((run.path / "ray.json").read_text())
+    faults = summary["faults"]
+    assert {"rollout worker 0", "rollout worker 1"} <= set(summary["cpu_seconds"])
     lost = [one["actor"] for one in faults]
     assert any(part.startswith("rollout worker") or part == "evaluator" for part in lost), faults
     assert last_step(run.path) > 400

@@ -43,7 +43,7 @@ def test_a_table_below_its_minimum_size_is_named_until_the_time_limit(client, ca
     begin = time.monotonic()
     with pytest.raises(StalledError) as caught:
         rate_limiter.sample(client, "two", **QUICK)
-    assert 0.5 < time.monotonic() - begin < 5
+    assert 0.5 < time.monotonic() - begin < 25
     why = "'two' holds 1 item, its rate limiter requires 2 before it may be sampled"
     assert str(caught.value) == f"gave up waiting to sample after 0.6 s: {why}"
     assert capsys.readouterr().out == f"waiting to sample for 0.2 s: {why}\n"
@@ -63,7 +63,7 @@ def test_a_full_queue_is_named_and_its_items_stay_queued(client, capsys):
         rate_limiter.flush(writer, client, "queue", **QUICK)
     assert "1 sample must come first" in capsys.readouterr().out
     assert [s.data[0].item() for s in rate_limiter.sample(client, "queue")] == [0]
-    rate_limiter.flush(writer, client, "queue", **QUICK)
+    rate_limiter.flush(writer, client, "queue")
     assert [s.data[0].item() for s in rate_limiter.sample(client, "queue", 3)] == [1, 2, 3]
     writer.close()
 
@@ -82,9 +82,9 @@ def test_a_ratio_holds_both_sides_and_says_what_must_come_first(client):
     writer = write(client, "ratio", 5)
     with pytest.raises(StalledError, match="above 12: 3 samples must come first"):
         rate_limiter.flush(writer, client, "ratio", **QUICK)
-    rate_limiter.sample(client, "ratio", 3, **QUICK)
-    rate_limiter.flush(writer, client, "ratio", **QUICK)
-    rate_limiter.sample(client, "ratio", 6, **QUICK)
+    rate_limiter.sample(client, "ratio", 3)
+    rate_limiter.flush(writer, client, "ratio")
+    rate_limiter.sample(client, "ratio", 6)
     with pytest.raises(StalledError, match="below 6: 1 insert must come first"):
         rate_limiter.sample(client, "ratio", **QUICK)
     writer.close()

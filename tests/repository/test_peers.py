@@ -78,6 +78,8 @@ def test_the_table_shows_every_seed():
 
 
 def test_the_tracked_results_are_of_their_name_and_length():
+    if not list(peers.KEPT.rglob("*.json")):
+        pytest.skip("no peer has been run yet")
     for name, (_, seeds) in peers.PLAN.items():
         for seed in seeds:
             if (file := peers.file_of(name, seed)).exists():

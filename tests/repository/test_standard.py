@@ -325,7 +325,9 @@ def test_jobs_run_on_one_core_each_and_all_failures_are_named(tmp_path):
 
 
 def test_the_tracked_runs_are_those_of_the_plan():
-    for run in standard_page.find(standard.KEPT):
+    runs = standard_page.find(standard.KEPT)
+    assert runs
+    for run in runs:
         seed = int(run.name.split("-")[1])
         if run.settings == standard_plan.SB3:
             expected = standard_plan.sb3_arguments(run.env, seed, 100_000)

@@ -372,6 +372,7 @@ def test_an_interrupted_run_leaves_a_checkpoint_and_resumes(tmp_path, number):
     deadline = time.monotonic() + 90
     while not checkpoint.latest(path / "checkpoints") and time.monotonic() < deadline:
         time.sleep(0.01)
+    assert checkpoint.latest(path / "checkpoints"), "no checkpoint came"
     process.send_signal(number)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0

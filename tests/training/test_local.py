@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import attrs
 import gym
@@ -20,11 +21,13 @@ from tf_agents.trajectories import time_step
 import labkit
 from labkit.environments.make import make_environment
 from labkit.errors import DivergedError
+from labkit.replay import ports
+from labkit.replay.transitions import Layout
 from labkit.sac import agent as agents
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy, random_policy
-from labkit.training import components, local, logger, run_directory
+from labkit.training import components, learner, local, logger, run_directory
 from labkit.training.signals import StopRequest
 
 
@@ -163,6 +166,36 @@ class Target(gym.Env):
 
     def step(self, action):
         return np.zeros(1, np.float32), -float((action[0] - 0.5) ** 2), True, {}
+
+
+def test_without_a_run_it_trains_in_the_next_directory(small_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = labkit.train(small_config(env_name="Target"), make_env=Target)
+    assert str(run.path) == "runs/0001"
+    assert run.metrics().eval_return.notna().any()
+
+
+def test_an_open_port_is_announced(small_config, monkeypatch, capsys):
+    monkeypatch.setattr(ports, "faces_outward", lambda: True)
+    ports.warn_once.cache_clear()
+    components.open_replay(small_config(), Layout(1, 1)).close()
+    assert ports.WARNING in capsys.readouterr().out
+    ports.warn_once.cache_clear()
+
+
+def test_an_action_that_is_not_a_number_is_named():
+    env = make_environment("Pendulum-v1", seed=0)
+    collector = Collector(env, lambda _: np.full(1, np.nan, np.float32), lambda _: None)
+    with pytest.raises(DivergedError, match=r"^action\[0\] is nan at env step \d: "):
+        collector.run(1)
+
+
+@pytest.mark.parametrize(("every", "due"), [(0, False), (50, False), (10, True)])
+def test_a_checkpoint_is_due_after_its_seconds(small_config, every, due):
+    config = small_config(checkpoint_seconds=every)
+    logged = SimpleNamespace(seconds=lambda: 30.0)
+    waiting = SimpleNamespace(config=config, logger=logged, _saved_seconds=10.0, _due=bool)
+    assert learner.Learner.checkpoint_due(waiting) is due
 
 
 def test_rows_of_a_run_without_a_checkpoint_are_not_removed_silently(

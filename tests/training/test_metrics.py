@@ -43,10 +43,12 @@ def test_a_file_that_lost_its_end_is_repaired_and_never_extended(run):
 @pytest.mark.parametrize("kept", range(0, 50, 7))
 def test_every_cut_leaves_a_table_that_can_be_read(run, kept):
     file, length = run.path / "metrics.csv", run.sync_metrics()
-    file.write_bytes(file.read_bytes()[: length - kept] + bytes(kept // 2))
-    assert steps(run) in ([10, 20, 30], [10, 20], [10])
+    left = file.read_bytes()[: length - kept]
+    whole = [10, 20, 30][: left.count(b"\n") - 1]  # without the header
+    file.write_bytes(left + bytes(kept // 2))
+    assert steps(run) == whole
     run.cut_metrics(length, step=30)
-    assert steps(run) in ([10, 20, 30], [10, 20], [10])
+    assert steps(run) == whole
 
 
 @pytest.mark.parametrize("episodes", [1, 2])

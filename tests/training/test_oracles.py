@@ -11,7 +11,7 @@ import pytest
 
 import labkit
 from labkit.environments.seeding import seeded_env
-from labkit.sac.update import flat_weights
+from labkit.sac import saved_policy
 from labkit.training import checkpoint, components, local
 
 ENV = "Pendulum-v1"  # episodes of 200 steps, which a time limit ends
@@ -161,12 +161,12 @@ def test_the_table_holds_what_a_reference_collector_collects(small_config, tmp_p
 
 
 def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config, tmp_path):
-    """An evaluation of the final weights, made here, gives the final score of the metrics."""
+    """An evaluation of the saved policy, made here, gives the final score of the metrics."""
     config = small_config(env_name=ENV, replay="tf_uniform", seed=6)
     made = components.build(config)
     components.warm_up(config, made)
     run = labkit.train(config, labkit.open_run(tmp_path / "run", config), made)
-    act = labkit.ActorPolicy(made.agent)
+    policy = saved_policy.load(run.path / "policy")
     env = labkit.make_environment(ENV)
     seed = components.evaluation_seed(config, final=True)
     total = 0.0
@@ -174,12 +174,10 @@ def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config
     for _ in range(config.num_eval_episodes):  # a loop of its own, on the raw time steps
         step = env.reset()
         while not step.is_last():
-            step = env.step(act(step.observation))
+            step = env.step(policy.actions(step.observation[None])[0])
             total += float(step.reward)
     final = run.metrics().iloc[-1]
     assert final.eval_lengths == (200.0, 200.0)
     scored = final.eval_return
-    assert scored == pytest.approx(total / config.num_eval_episodes, rel=1e-6)
-    weights = flat_weights(made.agent).numpy()
-    assert np.isfinite(weights).all()
+    assert scored == pytest.approx(total / config.num_eval_episodes, rel=1e-4)
     made.close()

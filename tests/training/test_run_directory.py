@@ -6,8 +6,10 @@ import shutil
 import subprocess
 import sys
 
+import attrs
 import numpy as np
 import pytest
+from conftest import OFF_DEFAULT
 from small_disk import fill, small_disk
 
 import labkit
@@ -31,13 +33,26 @@ def test_numbers_count_up(tmp_path, monkeypatch):
     assert str(run_directory.choose_directory("", SACConfig())) == "runs/0042"
 
 
+FREE = {"num_iterations", "strategy", "checkpoint_interval", "checkpoint_seconds"}
+
+
+@pytest.mark.parametrize("name", SACConfig.names())
+def test_what_a_resumed_run_may_change(tmp_path, name):
+    base = SACConfig(env_name="HalfCheetahBulletEnv-v0", batch_size=32)
+    run_directory.open_run(tmp_path, base)
+    changed = attrs.evolve(base, **{name: OFF_DEFAULT[name]})
+    assert changed != base
+    if name in FREE | {"environment_timeout"}:
+        run_directory.check_resumable(tmp_path, changed)
+    else:
+        with pytest.raises(ParameterError, match=rf"\({name} is .* there and .* here\)"):
+            run_directory.check_resumable(tmp_path, changed)
+
+
 def test_relative_and_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run_directory.choose_directory("a/b", SACConfig()).resolve() == tmp_path / "a" / "b"
     assert run_directory.choose_directory(str(tmp_path / "c"), SACConfig()) == tmp_path / "c"
-    assert run_directory.choose_directory("a/b", SACConfig()), (
-        "a directory without config.json holds no run"
-    )
 
 
 @pytest.mark.parametrize("where", ["file/below", "file", "/proc/nothing/here", "nul\0"])
