@@ -65,7 +65,8 @@ def storage(path: Path) -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith("tensorflow"):
             raise
-        raise StorageError(f"{path} cannot be written ({str(error).splitlines()[0]})") from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise StorageError(f"{path} cannot be written ({reason})") from None
 
 
 def poll(

@@ -292,42 +292,23 @@ def rank(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, index=pd.Index(order, name="setting"), columns=columns)
 
 
-def seeds_needed_per_pair(table: pd.DataFrame) -> pd.DataFrame:
-    """How many seeds each pair of settings needs for a detectable difference in return.
-
-    Settings with one seed have no standard deviation and are left out. For `table` see `scores`.
-
-    Returns:
-        One row per pair, with the columns better, worse (names), difference (of the means), std
-        (root mean square of both standard deviations over seeds), p (of Welch's t-test,
-        two-sided), seeds (of each setting, for power 0.8 at significance 0.05; NA above 1000).
-    """
-    values = {name: group["return"] for name, group in table.groupby("setting")}
-    groups = table.groupby("setting")["return"].agg(["mean", "std", "count"])
-    groups = groups[groups["count"] > 1].sort_values("mean", ascending=False)
-    rows = []
-    for (better, a), (worse, b) in itertools.combinations(groups.iterrows(), 2):
-        difference, stds = a["mean"] - b["mean"], (a["std"], b["std"])
-        std, p = np.hypot(*stds) / np.sqrt(2), statistics.welch(values[better], values[worse])
-        seeds = statistics.seeds_needed(difference, stds)
-        rows.append((better, worse, difference, std, p, seeds))
-    columns = ["better", "worse", "difference", "std", "p", "seeds"]
-    return pd.DataFrame(rows, columns=columns).astype({"seeds": "Int64"})
-
-
 def curve(runs: Sequence[TrackedRun], budget: int) -> pd.DataFrame:
     """Evaluation returns of the runs of one setting, up to `budget` gradient steps.
 
     Returns:
-        One row per env step at which all runs were evaluated (the index); one column per run,
-        named by its path. Runs without an evaluation at the budget are left out.
+        One row per gradient step at which all runs were evaluated; one column per run, named by
+        its path. The index has the env steps at that gradient step: the mean over the runs, which
+        differ on Ray. Runs without an evaluation at the budget are left out.
     """
-    columns = {}
+    returns, env_steps = {}, {}
     for run in runs:
         if run.evaluation_at(budget) is not None:
             rows = run.evaluations[run.evaluations.gradient_step <= budget]
-            columns[str(run.path)] = rows.groupby("env_step").eval_return.last()
-    return pd.DataFrame(columns).dropna()
+            last = rows.groupby("gradient_step")[["env_step", "eval_return"]].last()
+            returns[str(run.path)], env_steps[str(run.path)] = last.eval_return, last.env_step
+    table = pd.DataFrame(returns).dropna()
+    means = pd.DataFrame(env_steps).loc[table.index].mean(axis=1)
+    return table.set_axis(pd.Index(means, name="env_step"))
 
 
 def steps_to_reach(run: TrackedRun, level: float, budget: int | None = None) -> int | None:

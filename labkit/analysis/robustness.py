@@ -194,13 +194,6 @@ def interval(row: Any) -> str:
     return f"interval {row.low:+.2f} to {row.high:+.2f}"
 
 
-def paired_difference(played: pd.DataFrame, factor: Factor, value: float) -> np.ndarray:
-    """Return with the disturbance minus without, `[seeds]`: one for each seed played both ways."""
-    with_it = select(played, factor, value).set_index("seed")["return"]
-    without = select(played, factor, factor.neutral).set_index("seed")["return"]
-    return (with_it - without).dropna().to_numpy()
-
-
 # --- what the environment already varies
 
 

@@ -159,22 +159,3 @@ def power(difference: float, stds: tuple[float, float], seeds: int, significance
     shift = abs(difference) / np.sqrt(a + b)
     inside = stats.nct.cdf(critical, freedom, shift) - stats.nct.cdf(-critical, freedom, shift)
     return float(1 - inside)
-
-
-def seeds_needed(
-    difference: float,
-    stds: tuple[float, float],
-    target_power: float = 0.8,
-    significance: float = 0.05,
-    max_seeds: int = 1000,
-) -> int | None:
-    """The smallest number of seeds of each setting, at least 2, that gives the test this power.
-
-    `stds` are the standard deviations over seeds of each setting. With the target 0.8, four of five
-    studies detect the true difference. The result is None if `max_seeds` seeds do not suffice.
-    """
-    if not any(stds):
-        return 2 if difference else None
-    counts = range(2, max_seeds + 1)
-    enough = (n for n in counts if power(difference, stds, n, significance) >= target_power)
-    return next(enough, None)

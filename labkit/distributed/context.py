@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the parameter server's process does without TensorFlow
     from labkit.training.components import MakeEnv
 
 NAMESPACE = "labkit"  # of the actors' names
+UNLIMITED_SECONDS = 10**6  # eleven days: for waits that need a number
 
 
 @attrs.frozen
@@ -57,6 +58,11 @@ class RunContext:
             return poll(lambda: ray.get_actor(full_name, NAMESPACE), ValueError, pause=0.1)
         except ValueError:
             raise StalledError(f"there was no {name} for {START_SECONDS} s") from None
+
+
+def environment_seconds(config: SACConfig) -> int:
+    """How long one call of the environment may last: `environment_timeout`, whose 0 is no limit."""
+    return config.environment_timeout or UNLIMITED_SECONDS
 
 
 def process_status() -> dict[str, Any]:

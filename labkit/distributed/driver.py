@@ -11,13 +11,14 @@ Rollout workers and the evaluator run wherever Ray has CPUs.
 import contextlib
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.config import SACConfig
 from labkit.distributed import ray_cluster
 from labkit.environments.make import check_specs, make_environment
 from labkit.environments.watchdog import Watchdog, read_kill_note
-from labkit.errors import START_SECONDS
+from labkit.errors import START_SECONDS, storage
 from labkit.parameters import check_int, invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, layout_of
@@ -34,7 +35,7 @@ from labkit.training.environment_record import check_same_environment
 from labkit.training.files import write_atomically
 from labkit.training.learner import name_last_checkpoint
 from labkit.training.progress import Phases
-from labkit.training.run_directory import Run, check_same, open_run
+from labkit.training.run_directory import Run, check_same, open_run, removed_if_rejected
 from labkit.training.signals import StopRequest, stop_request
 
 if TYPE_CHECKING:  # Ray may not be installed
@@ -43,6 +44,7 @@ if TYPE_CHECKING:  # Ray may not be installed
     from labkit.distributed.supervisor import Restart
 
 STOP_SECONDS = 6.0  # for the last checkpoint of a run that is asked to end
+SUMMARY = "ray.json"  # in the run directory
 
 
 def train_on_ray(
@@ -89,20 +91,25 @@ def train_on_ray(
     _check_picklable(make_env)
     env = _check_environment(config, make_env, max_episode_steps, run)
     layout = layout_of(env)
+    new = run is None
     run = run or open_run("", config)
     check_same(run.path, run.config, config)
     check_same_environment(run, env)
     ports.warn_once()
     begin = time.monotonic()
     with (
+        removed_if_rejected(run) if new else contextlib.nullcontext(),
         run_lock.training(run.path),
         stop_request() as stop,
         ray_cluster.connection(address, cpus=num_collectors + 1),
     ):
         driver = Driver(config, run, num_collectors, make_env, layout, max_episode_steps)
-        with name_last_checkpoint(run.path / "checkpoints"), driver:
-            driver.watch(stop)
-    driver.report(stop, time.monotonic() - begin)
+        try:
+            with name_last_checkpoint(run.path / "checkpoints"), driver:
+                driver.watch(stop)
+        finally:
+            driver.write_summary(time.monotonic() - begin)
+    driver.report(stop)
     if stop and checkpoint.latest(driver.folder) is None:
         raise KeyboardInterrupt("before its first checkpoint")
     return run
@@ -128,9 +135,17 @@ def _check_environment(
     with contextlib.closing(watchdog):
         source = environment_source(config, make_env)
         env = make_environment(source, config.seed, max_episode_steps, watchdog=watchdog)
-    check_specs(env)
-    check_tuned(config, env)
-    return env
+        check_specs(env)
+        check_tuned(config, env)
+        return env
+
+
+def _earlier_faults(file: Path) -> list[dict[str, Any]]:
+    """The faults that a run's earlier starts have written; none if they cannot be read."""
+    try:
+        return list(json.loads(file.read_text())["faults"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 class Driver:
@@ -148,7 +163,7 @@ class Driver:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        from labkit.distributed.context import RunContext
+        from labkit.distributed.context import RunContext, environment_seconds
         from labkit.distributed.learner_actor import LearnerActor
         from labkit.distributed.parameter_server import ParameterServer
         from labkit.distributed.replay_actor import ReplayActor
@@ -156,9 +171,9 @@ class Driver:
         from labkit.distributed.workers import Evaluator, RolloutWorker
 
         # An environment that hangs is first of all the watchdog's task.
-        self.supervisor = ActorSupervisor(START_SECONDS + config.environment_timeout)
+        self.supervisor = ActorSupervisor(START_SECONDS + environment_seconds(config))
         self.config, self.run = config, run
-        self.faults: list[dict[str, Any]] = []
+        self.faults = _earlier_faults(run.path / SUMMARY)
         self.outcome: dict[str, Any] | None = None
         self.totals: dict[str, Any] = {}
         path, start = run.path.resolve(), self.supervisor.start_actor
@@ -252,13 +267,13 @@ class Driver:
             f"{fault['seconds']:.0f} s without it, {cost}"
         )
 
-    def report(self, stop: StopRequest, seconds: float) -> None:
-        """Writes `ray.json` and prints a summary."""
+    def write_summary(self, seconds: float) -> None:
+        """Writes `ray.json`; the faults of the run's earlier starts stay in it."""
         from labkit.distributed.replay_actor import limits
 
         outcome, weights = self.outcome or {}, self.totals["parameter server"]
         counted = outcome.get("inserts", 0) - limits(self.config)[1]
-        content = {
+        self.summary = {
             "seconds": round(seconds, 1),
             "inserts": outcome.get("inserts"),
             "samples": outcome.get("samples"),
@@ -268,12 +283,18 @@ class Driver:
             "cpu_seconds": self.totals["cpu_seconds"],
             "faults": self.faults,
         }
-        write_atomically(self.run.path / "ray.json", json.dumps(content, indent=2) + "\n")
-        if content["samples_per_insert"]:
+        file = self.run.path / SUMMARY
+        with storage(file):
+            write_atomically(file, json.dumps(self.summary, indent=2) + "\n")
+
+    def report(self, stop: StopRequest) -> None:
+        """Prints what `write_summary` has written, and where the run ended."""
+        summary = self.summary
+        if summary["samples_per_insert"]:
             print(
-                f"{content['samples_per_insert']:.1f} samples per insert; weights in use were "
-                f"{content['staleness_median']:.0f} env steps older than the newest (median; "
-                f"{content['staleness_max']:.0f} at most)"
+                f"{summary['samples_per_insert']:.1f} samples per insert; weights in use were "
+                f"{summary['staleness_median']:.0f} env steps older than the newest (median; "
+                f"{summary['staleness_max']:.0f} at most)"
             )
         print(checkpoint.summary(self.run.path / "checkpoints"))
         if stop:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the parameter server's process does not need this
     from labkit.sac.evaluation import Evaluation
 
 RETRY_SECONDS = 30.0  # without an answer
-MAX_WAITING = 20  # requests in the queue; beyond, the oldest is dropped
+MAX_WAITING = 20  # requests without an answer; beyond, the oldest is dropped
 Key = tuple[int, bool, str]  # version, final, learner's id
 
 
@@ -64,9 +64,15 @@ class EvaluationRequester:
         self._arrived: list[tuple[Key, Evaluation]] = []
 
     def request(self, version: int, env_step: int, weights: np.ndarray, final: bool) -> None:
-        """Requests an evaluation of these weights."""
+        """Requests an evaluation of these weights.
+
+        An evaluator that cannot keep up leaves out the oldest of more than `MAX_WAITING`: repeated
+        requests would crowd out the newest, and with it the final one.
+        """
         request = EvaluationRequest(version, env_step, weights, final, self._learner_id)
         self._open[request.key] = (time.monotonic(), request)
+        if len(self._open) > MAX_WAITING:
+            del self._open[next(iter(self._open))]
         self._send(request)
 
     def repeat(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import ray
 
-from labkit.distributed.context import RunContext, process_status
+from labkit.distributed.context import RunContext, environment_seconds, process_status
 from labkit.distributed.evaluation_queue import EvaluationRequester, Key
 from labkit.distributed.replay_actor import ReplayClient, limits
 from labkit.errors import START_SECONDS, StalledError
@@ -37,7 +37,7 @@ class LearnerActor:
 
     def train(self) -> dict[str, Any]:
         """Trains until all steps are done or `stop` is called; returns the final counters."""
-        timeout = START_SECONDS + self._config.environment_timeout + SAMPLE_TIMEOUT_SECONDS
+        timeout = START_SECONDS + environment_seconds(self._config) + SAMPLE_TIMEOUT_SECONDS
         self._replay = ReplayClient(self._context, timeout)
         self._parameters = self._context.wait_for_actor("parameter server")
         learner = self._learner = self._prepare()

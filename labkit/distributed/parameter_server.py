@@ -6,6 +6,8 @@ Its process holds arrays only; versions are gradient steps.
 import contextlib
 import io
 import time
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ class ParameterServer:
         self._newest: Weights | None = None
         self._requests = EvaluationQueue()
         self._returns: dict[int, float] = {}
-        self._gaps: list[int] = []
+        self._gaps: Counter[int] = Counter()  # staleness → how often
         if file.exists():
             with contextlib.suppress(Exception), np.load(file, allow_pickle=False) as saved:
                 self._newest = (int(saved["version"]), int(saved["env_step"]), saved["weights"])
@@ -52,7 +54,7 @@ class ParameterServer:
         if self._newest is None:
             return None
         if known is not None:
-            self._gaps.append(max(0, self._newest[1] - env_step))
+            self._gaps[max(0, self._newest[1] - env_step)] += 1
         return None if known == self._newest[0] else self._newest
 
     def request_evaluation(self, request: EvaluationRequest) -> None:
@@ -69,12 +71,11 @@ class ParameterServer:
         Staleness is measured at each pull, where it is largest: the env steps between the making
         of the weights in use and of the newest ones.
         """
-        gaps = self._gaps or [0]
+        gaps = self._gaps or {0: 1}
         return {
             **process_status(),
-            "staleness_median": float(np.median(gaps)),
-            "staleness_max": float(np.max(gaps)),
-            "pulls": len(self._gaps),
+            "staleness_median": _median(gaps),
+            "staleness_max": float(max(gaps)),
         }
 
     def _save(self, version: int, env_step: int, weights: np.ndarray) -> None:
@@ -83,3 +84,12 @@ class ParameterServer:
         with contextlib.suppress(OSError):  # a run resumes from its checkpoint, not from this file
             write_atomically(self._file, content.getvalue())
         self._saved_at = time.monotonic()
+
+
+def _median(counts: Mapping[int, int]) -> float:
+    """The median of values that occur `counts` times each."""
+    values = sorted(counts)
+    seen = np.cumsum([counts[value] for value in values])
+    half = seen[-1] / 2
+    lower, upper = np.searchsorted(seen, half), np.searchsorted(seen, half, side="right")
+    return (values[lower] + values[upper]) / 2

@@ -171,6 +171,10 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
     import ray
 
     if ray.is_initialized():
+        connected = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", connected):
+            allowed = f"None, or {connected!r}, to which this process is already connected"
+            raise invalid("address", address, allowed)
         yield
         return
     before = signal.getsignal(signal.SIGTERM)

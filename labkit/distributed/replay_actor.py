@@ -14,6 +14,7 @@ from ray.exceptions import RayTaskError
 from labkit.config import SACConfig
 from labkit.distributed.context import RunContext, process_status
 from labkit.errors import START_SECONDS, StalledError, storage
+from labkit.replay.ports import check_port
 from labkit.replay.rate_limiter import LimiterState
 from labkit.replay.reverb_replay import ReverbReplay, open_dataset, table_state
 from labkit.replay.transitions import Layout
@@ -53,6 +54,8 @@ class ReplayActor:
         config, folder = self._context.config, self._context.checkpoints
         per_insert, first, buffer = limits(config)
         limiter = reverb.rate_limiters.SampleToInsertRatio(per_insert, first, buffer)
+        port = int(self._context.server_address.rpartition(":")[2])
+        check_port(port)  # it was free when the driver chose it
         saved = checkpoint.latest(folder)
         # Started with the snapshot: peers wait for this port and would use an empty table.
         self._table = ReverbReplay(
@@ -60,7 +63,7 @@ class ReplayActor:
             config.replay_buffer_capacity,
             folder / "reverb",
             limiter if self._limited else None,
-            int(self._context.server_address.rpartition(":")[2]),
+            port,
             None if saved is None else saved / "replay",
         )
         self._restored = self._table.state().inserts

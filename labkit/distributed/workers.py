@@ -147,6 +147,7 @@ class Evaluator:
             policy.set_weights(request.weights)
             episodes = config.num_eval_episodes if request.final else config.interim_eval_episodes
             seed = evaluation_seed(config, request.final)
+            self._episodes = 0
             result = evaluate(env, policy, episodes, seed, self._count)
             ray.get(learner.add_evaluation.remote(request.key, result))
             done = request.key

@@ -205,7 +205,5 @@ def _float32_action(space: gym.Space) -> tuple[Callable[[Any], Any], gym.Space]:
     if not _is_float(space):
         return lambda action: action, space
     dtype, low, high = space.dtype, space.low, space.high
-    if dtype == np.float32:
-        return lambda action: np.array(action, np.float32), space
     # Rounded to float32, an action may be beyond a bound.
     return lambda action: np.clip(np.array(action, dtype), low, high), _in_float32(space)

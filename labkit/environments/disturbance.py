@@ -69,11 +69,6 @@ def make(disturbance: Disturbance, seed: int | None = None) -> "PyEnvironment":
     return make_environment(lambda: DisturbedMinitaur(disturbance), seed=seed)
 
 
-def base_mass(robot: Any) -> float:
-    """Mass of the base in kg, read from the physics engine."""
-    return robot._pybullet_client.getDynamicsInfo(robot.quadruped, BASE_LINK)[0]
-
-
 def foot_friction(robot: Any) -> float:
     """Friction coefficient of the feet, which all have the same, read from the physics engine."""
     from pybullet_envs.bullet.minitaur import FOOT_LINK_ID

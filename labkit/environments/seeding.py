@@ -108,9 +108,7 @@ class SeededEnv(gym.Wrapper):
 
 def seeded_env(env: "PyEnvironment") -> SeededEnv:
     """The wrapper that holds the environment's own generators."""
-    while hasattr(env, "wrapped_env"):
-        env = env.wrapped_env()
-    return env.gym
+    return env.gym  # each wrapper of TF-Agents passes attributes on
 
 
 def raw_env(env: "PyEnvironment") -> Any:

@@ -55,6 +55,8 @@ class Watchdog:
     def close(self) -> None:
         """Ends the watching process; may be called twice."""
         if self._child is not None:
+            # Not by closing its input alone: what the environment forked may hold that open, too.
+            self._child.kill()
             self._child.communicate()
             self._child = None
 

@@ -177,6 +177,8 @@ def start_server(
         try:
             server = reverb.Server(tables, port, checkpointer=checkpointer)
         except RuntimeError as error:
+            if temporary:
+                shutil.rmtree(folder, ignore_errors=True)
             if snapshot is None:
                 raise
             reason = str(error).splitlines()[0]

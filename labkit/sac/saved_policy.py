@@ -108,7 +108,7 @@ def arrays(policy: SavedPolicy, observation_scale: tuple[float, ...]) -> dict[st
     scale = np.asarray(observation_scale or 1.0, np.float32)
     fits = scale.size in (1, policy.observation_size)
     if not weights or [one.shape for one in weights] != wanted or not fits:
-        what = "its weights are not dense layers from the observation to mean and deviation"
+        what = "its weights are not dense layers from observation to mean and standard deviation"
         raise ParameterError(f"{policy.folder} cannot be expressed without TensorFlow: {what}")
     layers = list(zip(kernels[:-1], biases[:-1], strict=True))
     layers.append((kernels[-1][:, :size], biases[-1][:size]))

@@ -8,6 +8,7 @@ import pandas as pd
 
 from labkit.parameters import grouped
 from labkit.sac.collector import play
+from labkit.sac.policies import action_repeat
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -62,7 +63,7 @@ def estimates(
     episode is shorter than that, its second half.
 
     Returns:
-        One row per env step, with the columns episode, step, estimated (the lower of both critics)
+        One row per action, with the columns episode, step, estimated (the lower of both critics)
         and returned, the last two in units of the scaled return.
     """
     env.seed(seed)
@@ -79,7 +80,9 @@ def estimates(
         table = pd.DataFrame({"episode": episode, "step": np.arange(len(played))})
         table["estimated"] = agent.estimated_q(observations, actions)
         table["returned"] = returned
-        parts.append(table.head(_complete_steps(len(played), float(played[-1].discount), config)))
+        chosen = table.step % action_repeat(policy) == 0  # Q is the value of a whole action
+        complete = _complete_steps(len(played), float(played[-1].discount), config)
+        parts.append(table[chosen & (table.step < complete)])
     return pd.concat(parts, ignore_index=True)
 
 

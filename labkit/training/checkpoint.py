@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.errors import ParameterError, StorageError
+from labkit.errors import ParameterError, RunError, StorageError
 from labkit.replay import npz
 from labkit.replay.transitions import BatchSource
 from labkit.training.files import flush_to_disk
@@ -66,8 +66,11 @@ def save(
         for old in steps(folder)[:-KEPT]:  # renamed first: a half-deleted one would look complete
             (folder / f"{old:09d}").rename(deleted)
             shutil.rmtree(deleted, ignore_errors=True)
+    except RunError:
+        raise
     except (OSError, RuntimeError, IndexError) as error:  # Reverb raises the last for a full disk
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        lines = str(error).splitlines() or [type(error).__name__]
+        reason = getattr(error, "strerror", None) or lines[0]
         what = f"no checkpoint could be written to {folder} at gradient step {step}"
         raise StorageError(f"{what} ({reason})") from None
     return final

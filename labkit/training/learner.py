@@ -18,7 +18,7 @@ from labkit.sac.evaluation import Evaluation
 from labkit.sac.update import flat_weights, make_steps, make_update
 from labkit.training import checkpoint
 from labkit.training.logger import RunLogger
-from labkit.training.run_directory import Run
+from labkit.training.run_directory import Run, read_metrics
 
 EXECUTORS = {"local": "labkit.train", "ray": "labkit.train_on_ray"}
 
@@ -96,7 +96,7 @@ class Learner:
             StalledError: the replay table returned no batch.
         """
         if checkpoint.latest(self.folder) is None:
-            if rows := len(self.run.metrics()):
+            if rows := len(read_metrics(self.run.path, repaired=True)):
                 print(
                     f"{self.run.path} has no checkpoint: it begins anew, without its rows ({rows})"
                 )

@@ -2,7 +2,6 @@
 
 import contextlib
 import queue
-import shutil
 import sys
 import threading
 import time
@@ -38,7 +37,7 @@ from labkit.training.environment_record import check_same_environment
 from labkit.training.learner import Learner, name_last_checkpoint
 from labkit.training.live_plot import LivePlot
 from labkit.training.progress import progress
-from labkit.training.run_directory import Run, check_same, open_run
+from labkit.training.run_directory import Run, check_same, open_run, removed_if_rejected
 from labkit.training.signals import StopRequest, stop_request
 
 
@@ -96,13 +95,16 @@ def train(
         if not isinstance(components, TrainingComponents):
             raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
         check_separate(components.collect_env, components.eval_env)
+        if components.agent.action_repeat != config.action_repeat:
+            allowed = f"{components.agent.action_repeat}, as in the agent of `components`"
+            raise invalid("action_repeat", config.action_repeat, allowed)
     new = run is None
     run = run or open_run("", config)
     check_same(run.path, run.config, config)
     folder = run.path / "checkpoints"
     with contextlib.ExitStack() as stack:
         if new:
-            stack.enter_context(_removed_if_refused(run))
+            stack.enter_context(removed_if_rejected(run))
         stack.enter_context(run_lock.training(run.path))
         if reason := read_kill_note(run.path):
             print(f"the last start of this run: {reason}")
@@ -113,6 +115,8 @@ def train(
             snapshots = (folder / "reverb").absolute()  # an environment may change the directory
             components = build(config, make_env, snapshots, max_episode_steps, watchdog)
             stack.callback(components.close)
+            for env in (components.collect_env, components.eval_env):
+                stack.callback(env.close)
             check_same_environment(run, components.collect_env)
             if checkpoint.latest(folder) is None:
                 warm_up(config, components)
@@ -124,17 +128,6 @@ def train(
         with _short_switches(), stop_request() as stop:
             training.execute(stop)
     return run
-
-
-@contextlib.contextmanager
-def _removed_if_refused(run: Run) -> Iterator[None]:
-    """Removes a new run directory without results if an argument is rejected, as `make_env`."""
-    try:
-        yield
-    except ParameterError:
-        if run.metrics().empty:
-            shutil.rmtree(run.path, ignore_errors=True)
-        raise
 
 
 class _StoppedError(Exception):

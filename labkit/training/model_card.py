@@ -127,7 +127,7 @@ def front_matter(facts: RunFacts) -> str:
 
 def _model_index(facts: RunFacts, evaluation: Evaluation) -> list[str]:
     name = _quoted(facts.config.env_name)
-    spread = f"{evaluation.mean_return:.2f} +/- {_deviation(evaluation):.2f}"
+    spread = f"{evaluation.mean_return:.2f} +/- {_standard_deviation(evaluation):.2f}"
     details = {
         "episodes": len(evaluation.returns),
         "env_steps": facts.env_steps,
@@ -160,7 +160,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
-def _deviation(evaluation: Evaluation) -> float:
+def _standard_deviation(evaluation: Evaluation) -> float:
     returns = evaluation.returns
     return float(np.std(returns, ddof=1)) if len(returns) > 1 else 0.0
 
@@ -177,7 +177,9 @@ be older or newer than its last evaluation. Resume the run, then export it again
 """
     one = facts.evaluation
     rows = {
-        "return, mean ± standard deviation": f"{one.mean_return:.2f} ± {_deviation(one):.2f}",
+        "return, mean ± standard deviation": (
+            f"{one.mean_return:.2f} ± {_standard_deviation(one):.2f}"
+        ),
         "return, worst and best episode": f"{min(one.returns):.2f}, {max(one.returns):.2f}",
         "length of an episode, mean": f"{np.mean(one.lengths):.0f} env steps",
     }

@@ -184,8 +184,8 @@ class Phases:
         """Shows that `done` of `total` are done; a new label ends the previous display."""
         if label != self._label:
             self._stack.close()
-            self._ticker = self._stack.enter_context(progress(label, total, unit))
-            self._label, self._done = label, 0
+            self._ticker = self._stack.enter_context(progress(label, total, unit, done))
+            self._label, self._done = label, done
         self.reached(label, done, **facts)
 
     def reached(self, label: str, done: int, **facts: Any) -> None:

@@ -22,8 +22,9 @@ import json
 import math
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -338,3 +339,14 @@ def open_run(run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "
         run = Run(path, config)
         run.write_config()
     return run
+
+
+@contextlib.contextmanager
+def removed_if_rejected(run: Run) -> Iterator[None]:
+    """Removes a new run directory without results if an argument is rejected, as `make_env`."""
+    try:
+        yield
+    except ParameterError:
+        if run.metrics().empty:
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise

@@ -157,18 +157,6 @@ def test_rank_by_hand(folder):
     assert order[["low", "high"]].iloc[1].isna().all()
 
 
-def test_seeds_needed_per_pair_leaves_out_settings_with_one_seed(tmp_path):
-    for seed in (0, 1, 2):
-        write_run(tmp_path / f"a{seed}", seed, [float(seed)])
-        write_run(tmp_path / f"b{seed}", seed, [seed - 1.0], gamma=0.5)
-    write_run(tmp_path / "c", 0, [9.0], gamma=0.7)
-    table = compare.seeds_needed_per_pair(compare.scores(compare.find_runs(tmp_path)[0], 10))
-    (row,) = table.itertuples(index=False)
-    assert (row.better, row.worse, row.difference, row.std) == ("defaults", "gamma 0.5", 1, 1)
-    assert row.seeds == 17  # Cohen's table: an effect of one standard deviation
-    assert row.p == pytest.approx(0.2879, abs=1e-4)  # t = √1.5 with four degrees of freedom
-
-
 def test_scores_of_fewer_episodes_are_not_compared(tmp_path):
     write_run(tmp_path / "a", 0, [1.0, 2.0], episodes=2)
     write_run(tmp_path / "b", 1, [1.0, 3.0], episodes=5)
@@ -290,3 +278,14 @@ def test_long_names_with_the_same_beginning_get_distinct_labels():
     ]
     labels = compare.distinct_labels(names, 60)
     assert labels == ["4 shared", "defaults", "4 shared, reward_scale_factor 1.0"]
+
+
+def test_runs_on_ray_have_one_curve_although_their_env_steps_differ(tmp_path):
+    for seed, shift in enumerate((0, 4)):
+        run = run_directory.open_run(tmp_path / str(seed), SACConfig(seed=seed, num_iterations=20))
+        for step in (10, 20):
+            score = Evaluation((float(seed + step),) * 2, (9.0,) * 2, (1.0,) * 2)
+            run.log_evaluation(score, env_step=step + shift, gradient_step=step, wall_seconds=1.0)
+    table = compare.curve(compare.find_runs(tmp_path)[0], 20)
+    assert table.index.tolist() == [12.0, 22.0]
+    assert table.to_numpy().tolist() == [[10.0, 11.0], [20.0, 21.0]]

@@ -1,6 +1,5 @@
 """The robustness card: which episodes are missing, what the table says, what is covered."""
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -66,13 +65,6 @@ def test_few_episodes_have_no_interval_and_break_where_all_are_low():
     lucky = one_walks.index[(one_walks.factor == "payload_kg") & (one_walks.value == 4)][0]
     one_walks.loc[lucky, "return"] = 9.0
     assert robustness.breaking_point(robustness.summary(one_walks), PAYLOAD, +1) is None
-
-
-def test_pairs_have_the_same_seed():
-    played = episodes({("payload_kg", 2.0): 7.0})
-    np.testing.assert_allclose(robustness.paired_difference(played, PAYLOAD, 2), np.full(6, -3.0))
-    fewer = played.drop(index=played[played.seed == FIRST_SEED].index[:1])
-    assert len(robustness.paired_difference(fewer, PAYLOAD, 2)) == 5
 
 
 def test_covered_follows_the_ranges_of_pybullet():

@@ -18,6 +18,8 @@ from ray_processes import ACTORS, LOOPBACK, Line, actor_pids, descendants, liste
 import labkit
 from labkit import config
 from labkit.distributed import (
+    context,
+    driver,
     evaluation_queue,
     parameter_server,
     ray_cluster,
@@ -172,8 +174,10 @@ def test_the_parameter_server(tmp_path, monkeypatch):
     assert server.pull(10, 1_010, 1, mean_return=4.0) is None
     assert server.push(60, 1_070, np.zeros(3, np.float32)) == 3.0
     assert server.pull(10, 1_010, 0, 2.0)[0] == 60
+    assert server.pull(60, 1_070, 0, 2.0) is None
     told = server.status()
-    assert (told["staleness_median"], told["staleness_max"], told["pulls"]) == (30, 60, 2)
+    assert (told["staleness_median"], told["staleness_max"]) == (0, 60)  # of 0, 60, 0
+    assert parameter_server._median({3: 2, 9: 2}) == 6
     again = parameter_server.ParameterServer(tmp_path / "weights.npz")
     assert again.pull(None, 0, 0, float("nan"))[:2] == (60, 1_070)
 
@@ -218,6 +222,52 @@ def test_a_request_is_repeated_until_it_is_answered_and_counts_once(monkeypatch)
     assert requester.results() == []
     requester.repeat()
     assert len(sent) == 2
+
+
+def test_an_evaluator_that_is_behind_still_gets_the_final_request(monkeypatch, tmp_path):
+    monkeypatch.setattr(evaluation_queue, "RETRY_SECONDS", -1)
+    server = parameter_server.ParameterServer(tmp_path / "weights.npz")
+    requester = EvaluationRequester(server.request_evaluation)
+    for version in range(100):
+        requester.request(version, version, np.ones(3, np.float32), final=False)
+        requester.repeat()
+    requester.request(100, 100, np.ones(3, np.float32), final=True)
+    requester.repeat()
+    asked, done = [], None
+    while (one := server.next_request(done)) is not None:
+        done = one.key
+        asked.append(one.version)
+        requester.answer(done, Evaluation((1.0,), (2.0,), (3.0,)))
+        requester.results()
+        requester.repeat()
+    assert asked == list(range(81, 101)), "the newest, each once"
+
+
+def test_no_limit_for_the_environment_is_none_for_the_run(small_config):
+    assert context.environment_seconds(small_config(environment_timeout=7)) == 7
+    assert context.environment_seconds(small_config(environment_timeout=0)) > 10 * 24 * 3_600
+
+
+def test_the_faults_of_earlier_starts_stay_in_the_summary(tmp_path):
+    file = tmp_path / driver.SUMMARY
+    assert driver._earlier_faults(file) == []
+    file.write_text('{"faults": [{"actor": "learner"}]}')
+    assert driver._earlier_faults(file) == [{"actor": "learner"}]
+    for damaged in ("", "[]", "{}", '{"faults": 3}'):
+        file.write_text(damaged)
+        assert driver._earlier_faults(file) == []
+
+
+def test_another_address_than_that_of_the_running_ray_is_rejected():
+    with ray_cluster.connection(None, cpus=1):
+        with ray_cluster.connection("auto", cpus=1):
+            pass
+        expected = r"^`address` must be None, or '127.0.0.1:\d+', to which .*, got 'other:6379'$"
+        with (
+            pytest.raises(config.ParameterError, match=expected),
+            ray_cluster.connection("other:6379", cpus=1),
+        ):
+            pass
 
 
 def test_a_run_continues_without_a_worker_as_long_as_another_answers(monkeypatch, capsys):

@@ -396,3 +396,23 @@ def test_an_evaluation_can_be_stopped_between_two_steps():
     with pytest.raises(KeyboardInterrupt):
         evaluate(make_environment(Endless), lambda o: ZEROS, 1, seed=0, after_step=after_step)
     assert len(taken) == 4
+
+
+class NarrowBounds(OwnBuffer):
+    """Rejects what is beyond its bounds, and has an attribute that TF-Agents' wrappers have."""
+
+    action_space = gym.spaces.Box(-2.0, 0.4, (1,), np.float32)
+    wrapped_env = property(lambda self: self)
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return super().step(action)
+
+
+def test_an_action_is_within_its_bounds_to_the_last_bit():
+    env = make_environment(NarrowBounds, seed=0)
+    env.reset()
+    middle, half_range = np.float32(-0.8), np.float32(1.2)
+    saturated = np.array([middle + half_range], np.float32)
+    assert saturated[0] > env.action_spec().maximum
+    env.step(saturated)

@@ -17,7 +17,7 @@ import torture_files
 import labkit
 from labkit import runtime
 from labkit.environments.make import make_environment
-from labkit.errors import ParameterError, StorageError
+from labkit.errors import ParameterError, StalledError, StorageError
 from labkit.replay import reverb_replay, transitions, uniform_replay
 from labkit.replay.transitions import Transition
 from labkit.sac import agent as agents
@@ -235,6 +235,15 @@ def test_a_full_disk_under_reverb_is_named(tmp_path):
 
     with pytest.raises(StorageError, match=r"gradient step 1 \(No space left on device\)"):
         checkpoint.save(tmp_path / "checkpoints", 1, [], {}, Full())
+
+
+def test_a_stalled_server_is_not_taken_for_a_full_disk(tmp_path):
+    class Gone:
+        def save(self, target):
+            raise StalledError("the replay actor was restarted during a checkpoint")
+
+    with pytest.raises(StalledError, match=r"^the replay actor was restarted"):
+        checkpoint.save(tmp_path / "checkpoints", 1, [], {}, Gone())
 
 
 def test_the_same_step_again_leaves_the_old_one_until_the_new_one_is_there(

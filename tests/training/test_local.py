@@ -175,6 +175,27 @@ def test_without_a_run_it_trains_in_the_next_directory(small_config, tmp_path, m
     assert run.metrics().eval_return.notna().any()
 
 
+def test_it_closes_the_environments_that_it_made(small_config, tmp_path):
+    closed = []
+
+    class Closing(Target):
+        def close(self):
+            closed.append(self)
+
+    config = small_config(env_name="Target")
+    labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Closing)
+    assert len(closed) >= 2
+
+
+def test_an_agent_with_another_action_repeat_is_rejected(small_config, tmp_path):
+    config = small_config(env_name="Target", replay="tf_uniform")
+    made = components.build(config, Target)
+    again = attrs.evolve(config, action_repeat=2)
+    with pytest.raises(labkit.ParameterError, match=r"`action_repeat` must be 1, as in the agent"):
+        labkit.train(again, run_directory.open_run(tmp_path, again), made)
+    made.close()
+
+
 def test_an_open_port_is_announced(small_config, monkeypatch, capsys):
     monkeypatch.setattr(ports, "faces_outward", lambda: True)
     ports.warn_once.cache_clear()

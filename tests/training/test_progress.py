@@ -1,6 +1,7 @@
 """Progress is seen where somebody looks, and nowhere else."""
 
 import json
+from types import SimpleNamespace
 
 from labkit.training import progress
 
@@ -36,12 +37,14 @@ def test_a_lost_progress_file_does_not_end_the_work(tmp_path, monkeypatch):
     assert ticker.summary().startswith("work: 1 it in ")
 
 
-def test_advance_is_cheap_and_counts(monkeypatch):
-    monkeypatch.delenv(progress.FILE_VARIABLE, raising=False)
-    with progress.progress("work", 100_000, "it") as ticker:
-        for _ in range(100_000):
-            ticker.advance()
+def test_advance_counts_each_and_shows_few():
+    shown = []
+    sink = SimpleNamespace(show=lambda bar, facts: shown.append(bar.n), end=lambda summary: None)
+    ticker = progress.Ticker("work", 100_000, "it", [sink])
+    for _ in range(100_000):
+        ticker.advance()
     assert "100 000 it" in ticker.summary()
+    assert 0 < len(shown) < 1_000
 
 
 def test_the_pace_is_a_plain_number(monkeypatch):
@@ -59,6 +62,7 @@ def test_a_phase_that_ended_between_two_looks_is_shown_whole(monkeypatch):
     monkeypatch.setattr(progress.Ticker, "close", lambda ticker: ended.append(ticker.summary()))
     with progress.Phases() as bar:
         bar.show("training", 100, "it", 90)
+        assert bar._ticker._bar.initial == 90, "of a resumed run"
         bar.reached("random collection", 7)
         bar.reached("training", 100)
         bar.show("evaluation", 5, "episodes", 0)
