@@ -1,12 +1,14 @@
 """NPZ files, written so that a full disk raises one error and prints nothing."""
 
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 
-def write(file: Path, arrays: dict[str, np.ndarray]) -> None:
+def write(file: Path, arrays: Mapping[str, npt.ArrayLike]) -> None:
     """Writes arrays by name, as `np.savez` does; `np.load` reads them.
 
     `np.savez` leaves its archive open when a write fails, and Python prints a traceback when it

@@ -67,6 +67,7 @@ def shifted(tmp_path_factory):
         batch_size=8,
         observation_scale=(0.5, 2.0, 4.0),
         actor_fc_layer_params=(7,),
+        action_repeat=2,
         critic_joint_fc_layer_params=(5,),
         num_eval_episodes=2,
         seed=3,
@@ -174,6 +175,13 @@ def test_numpy_alone_gives_the_actions_of_the_saved_model(folder, tmp_path):
     np.testing.assert_allclose(actions, wanted, rtol=0, atol=1e-5)
 
 
+def test_the_files_say_how_long_an_action_lasts(folder):
+    repeat = {"best": 1, "out": 2}[folder.name]
+    assert loaded(folder).action_repeat == repeat
+    session = onnxruntime.InferenceSession(folder / "policy.onnx")
+    assert session.get_modelmeta().custom_metadata_map["action_repeat"] == str(repeat)
+
+
 def test_the_action_s_own_range_is_used(shifted):
     actions = loaded(shifted)(1e3 * observations_for(shifted))  # tanh is near −1 or 1
     assert actions[:, 0].min() == pytest.approx(-1, abs=0.1)
@@ -243,7 +251,9 @@ def test_every_file_but_the_card_is_in_sha256sums(folder):
 
 def test_the_arrays_need_no_pickle(folder):
     arrays = np.load(folder / "policy.npz", allow_pickle=False)
-    assert {arrays[name].dtype for name in arrays.files} == {np.dtype(np.float32)}
+    dtypes = {name: arrays[name].dtype for name in arrays.files}
+    assert dtypes.pop("action_repeat") == np.int64
+    assert set(dtypes.values()) == {np.dtype(np.float32)}
     config = json.loads((folder / "config.json").read_text())["config"]
     np.testing.assert_array_equal(
         arrays["observation_scale"], np.float32(config["observation_scale"])
