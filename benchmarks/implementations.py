@@ -216,12 +216,16 @@ def run_in_rounds(
     for turn in range(repeats):
         for one in compared:
             entry = results[one.key]
-            if "skipped" in entry:
+            if "skipped" in entry or "stopped" in entry:
                 continue
             try:
                 measured = run(one.module, [*arguments, *one.arguments], one.python, one.root)
             except UnavailableError as error:
-                results[one.key] = {"label": one.label, "skipped": str(error)}
+                print(f"  {turn + 1}/{repeats}  {one.label:42} failed: {error}", flush=True)
+                if entry["repeats"]:  # they stay; later ones would no longer be of the same round
+                    entry["stopped"] = str(error)
+                else:
+                    results[one.key] = {"label": one.label, "skipped": str(error)}
                 continue
             entry["repeats"].append(measured)
             print(

@@ -178,6 +178,7 @@ def timing(with_peers: bool, repeats: int) -> dict[str, Any]:
         commands["sb3"] = [str(implementations.PEERS_PYTHON), "-m", module, str(TIMED_STEPS)]
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     env = {**os.environ, "PYTHONPATH": str(implementations.ROOT)}
+    before = machine()  # its load is that of other programs
     for _ in range(repeats):
         for name, command in commands.items():
             done = subprocess.run(
@@ -191,7 +192,7 @@ def timing(with_peers: bool, repeats: int) -> dict[str, Any]:
             if done.returncode:
                 raise RuntimeError(f"{name} failed: {done.stderr[-400:]}")
             seconds[name].append(float(done.stdout.strip().splitlines()[-1]))
-    return {"machine": machine(), "seconds_per_20000_steps": seconds}
+    return {"machine": before, "seconds_per_20000_steps": seconds}
 
 
 @contextlib.contextmanager

@@ -28,6 +28,17 @@ def medians(implementations: dict[str, Any]) -> dict[str, dict[str, float]]:
     }
 
 
+def ratio(implementations: dict[str, Any], one: str, other: str, name: str = "rate") -> float:
+    """How many times as large `name` is for `one` as for `other`: the median over the rounds.
+
+    A round measures each implementation in turn. So a ratio within a round compares measurements
+    that are minutes apart; medians of all rounds may come from a faster and a slower phase of the
+    machine.
+    """
+    sides = (implementations[key]["repeats"] for key in (one, other))
+    return statistics.median(a[name] / b[name] for a, b in zip(*sides, strict=False))
+
+
 def text(results: dict[str, Any]) -> str:
     """All tables as Markdown, padded so that they are readable in a terminal."""
     parts = [_throughput(results)]
@@ -57,7 +68,7 @@ def _throughput(results: dict[str, Any]) -> str:
         times = [
             ""
             if key == ours or ours not in typical
-            else f"{typical[ours]['rate'] / it['rate']:.2f} ×"
+            else f"{ratio(results['implementations'], ours, key):.2f} ×"
             for ours in columns
         ]
         rows.append(
@@ -93,24 +104,26 @@ def _throughput(results: dict[str, Any]) -> str:
 
 def _less_cpu(results: dict[str, Any]) -> str:
     """A sentence on the CPU time of an iteration next to that of the earlier version."""
-    typical = medians(results["implementations"])
-    earlier = typical["labkit_earlier"]["cpu_ms"]
+    compared = results["implementations"]
     kinds = {"labkit": "the defaults", "labkit_same": "the same work"}
-    saved = [
-        f"{1 - typical[key]['cpu_ms'] / earlier:.0%} less with {kind}"
+    changes = {
+        kind: ratio(compared, key, "labkit_earlier", "cpu_ms") - 1
         for key, kind in kinds.items()
-        if key in typical
+        if key in medians(compared)
+    }
+    said = [
+        f"{abs(change):.0%} {'more' if change > 0 else 'less'} CPU time with {kind}"
+        for kind, change in changes.items()
     ]
-    label = results["implementations"]["labkit_earlier"]["label"]
     return (
-        f"An iteration takes less CPU time than in {label}, measured in the same rounds: "
-        f"{'; '.join(saved)} (aim: {CPU_AIM:.0%} less)."
+        f"Next to {compared['labkit_earlier']['label']} in the same rounds, an iteration takes "
+        f"{' and '.join(said)} (median of the rounds' own ratios; aim: {CPU_AIM:.0%} less)."
     )
 
 
 def _sum_of_parts(results: dict[str, Any]) -> tuple[float, float] | None:
     """CPU ms of an iteration if each part took what it takes alone, and ms on all cores."""
-    if "cpu_alone" not in results.get("breakdown", {}):
+    if "cpu_alone" not in results.get("breakdown", {}) or "floor" not in results:
         return None
     cpu = sum(results["breakdown"]["cpu_alone"].values())
     return cpu, cpu / results["floor"]["cores"]
@@ -121,7 +134,8 @@ def _ray(results: dict[str, Any]) -> str:
     typical = medians(results["implementations"])
     it = typical["ray"]
     beside = [
-        f"{it['rate'] / typical[key]['rate']:.2f} × {results['implementations'][key]['label']} "
+        f"{ratio(results['implementations'], 'ray', key):.2f} × "
+        f"{results['implementations'][key]['label']} "
         f"(aim {aim:.1f})"
         for key, aim in RAY_AIMS.items()
         if key in typical
@@ -203,12 +217,7 @@ def _cpu_by_thread(results: dict[str, Any]) -> str:
 
 
 def paired_ratios(growth: dict[str, Any]) -> list[float]:
-    """The speed at each size over that at the smallest: the median of the rounds' own ratios.
-
-    Each round measures every size in turn, so a ratio within a round compares measurements that
-    are minutes apart, while medians of different rounds may come from a faster and a slower phase
-    of the machine.
-    """
+    """The speed at each size over that at the smallest: as `ratio`."""
     smallest = growth["rates"][0]
     return [
         statistics.median(rate / first for rate, first in zip(rates, smallest, strict=True))

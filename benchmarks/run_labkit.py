@@ -50,6 +50,8 @@ def configure(
         eval_interval=0,
         interim_eval_episodes=1,
         policy_save_interval=0,
+        action_repeat=1,
+        collect_steps_per_iteration=1,
         **work,
     )
 

@@ -11,6 +11,23 @@ from typing import TypeVar
 import click
 
 Job = TypeVar("Job")
+LIMIT_SECONDS = 12 * 3600  # for one job; a peer has no watchdog of its own
+
+
+def invoke_each(context: click.Context, *commands: click.Command) -> None:
+    """Invokes all commands, also after one has failed: a page shows what there is.
+
+    Raises:
+        ClickException: with the messages of those that failed.
+    """
+    failed = []
+    for command in commands:
+        try:
+            context.invoke(command)
+        except click.ClickException as error:
+            failed.append(error.message)
+    if failed:
+        raise click.ClickException("; ".join(failed))
 
 
 def run_all(run_one: Callable[[Job], str], jobs: Sequence[Job], workers: int) -> None:
@@ -60,5 +77,10 @@ def run_logged(
     click.echo(f"{name}: {log.relative_to(root)}")
     variables = {**os.environ, **(env or {})}
     with log.open("w") as out:
-        done = subprocess.run(command, cwd=root, env=variables, stdout=out, stderr=out, check=False)
+        try:
+            done = subprocess.run(
+                command, cwd=root, env=variables, stdout=out, stderr=out, timeout=LIMIT_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            return f"{name} has not ended within {LIMIT_SECONDS // 3600} hours: see {log}"
     return f"{name} failed: see {log}" if done.returncode else ""

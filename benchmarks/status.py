@@ -95,16 +95,17 @@ def table() -> pd.DataFrame:
 def sentence() -> str:
     """README.md's sentences about throughput."""
     results = json.loads((RESULTS / "throughput.json").read_text())
-    typical, machine = report.medians(results["implementations"]), results["machine"]
+    machine = results["machine"]
     times, same = (
-        typical[key]["rate"] / typical["published"]["rate"] for key in ("labkit", "labkit_same")
+        report.ratio(results["implementations"], key, "published")
+        for key in ("labkit", "labkit_same")
     )
-    ratio = report.paired_ratios(results["growth"])[-1]
+    share = report.paired_ratios(results["growth"])[-1]
     smallest, largest = (spaced(results["growth"]["sizes"][place]) for place in (0, -1))
     text = (
         f"With layers of the same size and {machine['cores']} cores, labkit's loop is {times:.1f} times as fast as the loop of the TF-Agents tutorial. labkit's defaults\n"
         f"update the actor only in every second iteration. If both do the same work in each iteration, labkit's loop is {same:.1f} times as fast. A full\n"
-        f"replay table slows the loop down: with {largest} transitions it runs at {ratio:.0%} of the speed that it has with {smallest}. The aim is {report.GROWTH_AIM:.0%}. `make bench` measured\n"
+        f"replay table slows the loop down: with {largest} transitions it runs at {share:.0%} of the speed that it has with {smallest}. The aim is {report.GROWTH_AIM:.0%}. `make bench` measured\n"
         f"this on {machine['date']} (commit {machine['commit']})."
     )
     return text + reservation(caveats(machine))

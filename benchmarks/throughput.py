@@ -11,6 +11,8 @@ import platform
 import re
 import subprocess
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +57,26 @@ def measure(quick: bool, with_peers: bool, repeats: int) -> dict[str, Any]:
     compared = implementations.list_implementations(with_peers)
     results["implementations"] = implementations.run_in_rounds(compared, repeats, size)
     print("  floor, breakdown, growth ...", flush=True)
-    results["floor"] = implementations.run("benchmarks.floor")
-    results["breakdown"] = implementations.run("benchmarks.breakdown", size)
-    if "repeats" in results["implementations"]["labkit_earlier"]:
-        earlier = implementations.run(
-            "benchmarks.earlier_parts", size, root=implementations.EARLIER
+    parts = {"floor": (), "breakdown": size, "growth": GROWTH_QUICK if quick else GROWTH_FULL}
+    for name, arguments in parts.items():
+        _add(results, name, partial(implementations.run, f"benchmarks.{name}", arguments))
+    if "repeats" in results["implementations"]["labkit_earlier"] and "breakdown" in results:
+        _add(
+            results["breakdown"],
+            "cpu_alone_earlier",
+            lambda: implementations.run(
+                "benchmarks.earlier_parts", size, root=implementations.EARLIER
+            )["cpu_alone"],
         )
-        results["breakdown"]["cpu_alone_earlier"] = earlier["cpu_alone"]
-    results["growth"] = implementations.run(
-        "benchmarks.growth", GROWTH_QUICK if quick else GROWTH_FULL
-    )
     return results
+
+
+def _add(results: dict[str, Any], name: str, measure: Callable[[], Any]) -> None:
+    """Adds a result by its name; a failure is printed, and leaves the others as they are."""
+    try:
+        results[name] = measure()
+    except implementations.UnavailableError as error:
+        print(f"  {name} is left out: {error}", flush=True)
 
 
 def write(results: dict[str, Any], out: Path, into_readme: bool) -> None:

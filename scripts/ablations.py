@@ -23,22 +23,36 @@ def section(table: pd.DataFrame, figure: str) -> str:
         table: see `results_page.setting_scores`.
         figure: file name of the ranking.
     """
+    single = single_runs(table)
     return f"""
 ## Other settings, {spaced(study.ABLATION_BUDGET)} env steps
 
-This table has the settings with two seeds or more; the next one has those with one. Each `no-` row is an ablation: it sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
+This table has the settings with two seeds or more{"; the next one has those with one" if single else ""}. Each `no-` row is an ablation: it sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
 the source document, and the `earlier-` rows change several choices. `action-repeat-2` is a candidate for the next defaults; it includes `target-entropy-8`, an earlier candidate. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
-{counted(len(tested(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %.
+{counted(len(tested(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %. {power_of(table)}
 
 {rows_of(several(table))}
 
 ![Each run's return by setting, best setting first]({figure})
-{single_runs(table)}
+{single}
 {REASONS}
 """
+
+
+def power_of(table: pd.DataFrame) -> str:
+    """A sentence on what the tests can detect, for three seeds of a setting; or nothing."""
+    count, tests = int((table.setting == "defaults").sum()), len(tested(table))
+    if count < 2 or not tests:
+        return ""
+    # Of two groups with different numbers of seeds, the smaller one decides most.
+    power = statistics.power(2.0, (1.0, 1.0), 3, 0.05 / tests)
+    return (
+        f"With three seeds in each group, the strictest of these tests detects a true difference of two standard deviations with a probability of {power:.0%}. "
+        "So a large p-value does not show that a choice has no effect."
+    )
 
 
 def several(table: pd.DataFrame) -> pd.DataFrame:
@@ -69,8 +83,6 @@ def single_runs(table: pd.DataFrame) -> str:
 Two seeds of one setting differ by up to {seeds_apart(table):.1f} here, so one run cannot say whether a setting is better than the defaults.
 
 {markdown(pd.DataFrame(rows))}
-
-## The choices
 """
 
 
@@ -128,8 +140,8 @@ def changed(name: str) -> str:
 def machines(found: Sequence[TrackedRun]) -> str:
     """A section with the packages, commits and CPUs of the runs, and whether machines agreed.
 
-    Networks start from the seed alone. So two runs of one seed and one observation scale act alike
-    before training, up to the rounding of the CPU, which the physics amplifies.
+    Networks start from the seed alone. So two runs of one seed, one observation scale and one
+    action repeat act alike before training, up to the rounding of the CPU, which the physics amplifies.
     """
     contents = {run.path: json.loads((run.path / "config.json").read_text()) for run in found}
     versions = sorted(
@@ -139,7 +151,11 @@ def machines(found: Sequence[TrackedRun]) -> str:
     for run in found:
         content = contents[run.path]
         commit, cpu = (content.get(name) or "not recorded" for name in ("commit", "cpu"))
-        places[f"commit {commit}, CPU {cpu}"].append(name_of(run))
+        earlier = "".join(
+            f", begun with {one.get('commit') or 'an unrecorded commit'}"
+            for one in content.get("earlier", [])
+        )
+        places[f"commit {commit}, CPU {cpu}{earlier}"].append(name_of(run))
     lines = [f"- {line}" for line in versions]
     lines += [f"- {place}: {listed(names)}" for place, names in sorted(places.items())]
     return "## Made with\n\n" + "\n".join(lines) + "\n\n" + rounding(found)
@@ -152,17 +168,17 @@ def name_of(run: TrackedRun) -> str:
 
 def rounding(found: Sequence[TrackedRun]) -> str:
     """Whether runs of one seed begin with equal returns, as on machines that round alike."""
-    begins = defaultdict[tuple[int, bool], dict[float, list[str]]](lambda: defaultdict(list))
+    begins = defaultdict[tuple[int, bool, int], dict[float, list[str]]](lambda: defaultdict(list))
     for run in found:
         if (start := run.evaluation_at(0)) is not None:
-            key = run.config.seed, run.config.observation_scale != ()
+            key = run.config.seed, run.config.observation_scale != (), run.config.action_repeat
             begins[key][round(float(start.eval_return), PRECISION)].append(name_of(run))
     several = {key: kinds for key, kinds in begins.items() if sum(map(len, kinds.values())) > 1}
     differing = [kinds for kinds in several.values() if len(kinds) > 1]
     if not differing:
         compared = counted(len(several), "seed") + " with several runs"
         return (
-            f"Before training, runs of one seed and observation scale have equal returns to {PRECISION} decimals ({compared}): "
+            f"Before training, runs of one seed, observation scale and action repeat have equal returns to {PRECISION} decimals ({compared}): "
             "nothing shows that their machines round differently."
         )
     groups = "; ".join(
@@ -170,12 +186,14 @@ def rounding(found: Sequence[TrackedRun]) -> str:
         for kinds in differing
     )
     return (
-        "Before training, runs of one seed and observation scale should have the same return. Some do not, so their machines probably round differently, even if the CPUs have "
+        "Before training, runs of one seed, observation scale and action repeat should have the same return. Some do not, so their machines probably round differently, even if the CPUs have "
         f"the same name: {groups}. A comparison of runs from both kinds of machines compares the machines, too."
     )
 
 
 REASONS = """
+## The choices
+
 The reason for each choice:
 
 - **Reward scale and initial temperature** together set the weight of the reward against the entropy bonus. The Minitaur's reward is about 0.01 a

@@ -201,7 +201,9 @@ def _page(head: str, body: str) -> str:
 
 
 def build(folder: Path) -> None:
-    """Replaces `folder` by the site without the API reference."""
+    """Replaces `folder`, an earlier site, by the site without the API reference."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / "index.html").exists():
+        raise SystemExit(f"{folder} must be new, empty or an earlier site; nothing was removed")
     shutil.rmtree(folder, ignore_errors=True)
     first = [Path("README.md"), Path(FILM), *(path.relative_to(ROOT) for path in notebooks())]
     waiting, done = first, set[Path]()

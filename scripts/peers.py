@@ -8,7 +8,6 @@ python scripts/peers.py page                    results/minitaur/peers/README.md
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 from benchmarks import implementations, side_by_side  # noqa: E402
 from benchmarks.page_text import markdown, spaced  # noqa: E402
+from labkit.analysis import milestones  # noqa: E402
 
 KEPT = ROOT / "results" / "minitaur" / "peers"
 WALKING = 10.0  # a mean return of a robot that walks
@@ -37,8 +37,7 @@ PLAN = {
 def main(context: click.Context) -> None:
     """Runs what is missing, then writes the page."""
     if context.invoked_subcommand is None:
-        context.invoke(run)
-        context.invoke(page)
+        side_by_side.invoke_each(context, run, page)
 
 
 @main.command()
@@ -101,7 +100,8 @@ def text(found: list[dict[str, Any]]) -> str:
 
 Each run trains in the same registered environment for {spaced(100_000)} env steps, with one gradient step for each env step after the warm-up. Then it
 plays 20 deterministic episodes. "labkit's choices" are scaled observations, rewards × 20, five-step returns, γ = 0.995, a warm-up of 5 000 env steps, a
-learning rate of 1e-3 that decays as in labkit, and labkit's target entropy and initial temperature. SBX's SAC also has critics with layer
+learning rate of 1e-3 that decays as in labkit, and labkit's target entropy and initial temperature. SBX decays less: no rate of CrossQ, not that of
+SAC's temperature, and the rate of SAC's delayed actor by env steps (labkit: by steps of the actor, half as many). SBX's SAC also has critics with layer
 normalisation and a delayed actor. CrossQ normalises its critics and delays its actor by default. With its defaults, a
 library uses unscaled observations and rewards, and a warm-up of 100 env steps. The scores of two seeds differ by several points, so three seeds
 show large differences only. A run is evaluated on five episodes every 2 500 env steps. It has reached +10 if two consecutive evaluations have a
@@ -141,18 +141,10 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def steps_to_walk(one: dict[str, Any]) -> str:
-    """`first_sustained` of a result's interim evaluations."""
-    interim = one["evaluations"][:-1]
-    means = [float(np.mean(row["returns"])) for row in interim]
-    return first_sustained([row["env_step"] for row in interim], means)
-
-
-def first_sustained(env_steps: Sequence[int], means: Sequence[float]) -> str:
-    """Env steps at the first of two consecutive evaluations of at least `WALKING`; – for none."""
-    for step, now, after in zip(env_steps, means, means[1:], strict=False):
-        if min(now, after) >= WALKING:
-            return spaced(step)
-    return "–"
+    """See `milestones.sustained`; – where there is none. The final evaluation is the last."""
+    curve = {row["env_step"]: float(np.mean(row["returns"])) for row in one["evaluations"]}
+    step = milestones.sustained(list(curve), list(curve.values()), WALKING)
+    return "–" if step is None else spaced(step)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ python scripts/results.py page                  results/minitaur/README.md and i
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import pandas as pd
 
 import labkit
 from labkit.analysis import compare, tracked_runs
@@ -40,8 +42,7 @@ BEST = ROOT / "results" / "minitaur" / "best"
 def main(context: click.Context) -> None:
     """Runs, tracks and reports the Minitaur study; all of it takes a day."""
     if context.invoked_subcommand is None:
-        for command in (run, track, best, page):
-            context.invoke(command)
+        side_by_side.invoke_each(context, run, track, best, page)
 
 
 @main.command()
@@ -60,14 +61,26 @@ def run(setting: str | None, seed: int | None, budget: int | None, workers: int)
     ]
     if not chosen:
         raise click.UsageError("the study plans no such run; scripts/study.py lists the plan")
+    failed = []
     for amount in sorted({job.budget for job in chosen}):
         jobs = [job for job in chosen if job.budget == amount and not _finished(job)]
-        side_by_side.run_all(_run_one, jobs, workers)
+        try:
+            side_by_side.run_all(_run_one, jobs, workers)
+        except click.ClickException as error:  # the longer runs do not need these
+            failed.append(error.message)
+    if failed:
+        raise click.ClickException("; ".join(failed))
 
 
 def _run_one(job: study.Job) -> str:
     """Trains in its own process; returns why it failed, or nothing."""
     name = f"{job.setting}-seed-{job.seed}-{job.budget}"
+    folder = Path(job.setting, f"seed-{job.seed}")
+    if (KEPT / folder).exists() and not (RUNS / folder).exists():
+        return (
+            f"{name}: a shorter run is tracked, but its checkpoint is not in {RUNS / folder}; a "
+            "new run needs a separate setting, such as `defaults-again`"
+        )
     options = ["--setting", job.setting, "--seed", str(job.seed), "--budget", str(job.budget)]
     command = [sys.executable, str(Path(__file__)), "train", *options]
     reason = side_by_side.run_logged(name, command, ROOT / "build" / "study" / f"{name}.log", ROOT)
@@ -95,7 +108,11 @@ def _finished(job: study.Job) -> bool:
 
 @main.command()
 def track() -> None:
-    """Copies configuration and metrics of every run into results/; never replaces another run."""
+    """Copies configuration and metrics of every run into results/; never replaces another run.
+
+    The exit status is 1 if a run was left out.
+    """
+    left_out = 0
     for source in sorted(RUNS.glob("*/seed-*")):
         target = KEPT / source.relative_to(RUNS)
         try:
@@ -107,14 +124,18 @@ def track() -> None:
                         "a separate setting, such as `defaults-again`, to track both",
                         err=True,
                     )
+                    left_out += 1
                     continue
                 if read_metrics(target).gradient_step.max() > length:
                     continue
         except ParameterError as error:
             click.echo(f"left out: {error}", err=True)
+            left_out += 1
             continue
         tracked_runs.copy_records(source, target)
         click.echo(f"tracked: {target.relative_to(ROOT)}")
+    if left_out:
+        raise click.ClickException(f"left out, as said above: {left_out}")
 
 
 @main.command()
@@ -123,12 +144,11 @@ def best() -> None:
 
     It keeps the tracked policy if that has a higher return.
     """
-    done = [job for job in study.PLAN if (RUNS / job.setting / f"seed-{job.seed}").exists()]
-    if not done:
+    folders = {RUNS / job.setting / f"seed-{job.seed}" for job in study.PLAN}
+    if not (there := {folder for folder in folders if folder.exists()}):
         raise click.ClickException("runs/results/ contains no run of the study")
-    found, _ = compare.find_runs({RUNS / job.setting / f"seed-{job.seed}" for job in done})
-    budget = max(int(run.evaluations.gradient_step.max()) for run in found)
-    table = compare.scores(found, budget)
+    found, _ = compare.find_runs(there)
+    budget, table = _longest(found)
     chosen = table.loc[table["return"].idxmax()]
     source, present = chosen.path, _tracked_return()
     if present is not None and present >= chosen["return"]:
@@ -137,8 +157,11 @@ def best() -> None:
             f"the study {chosen['return']:+.2f}"
         )
         return
+    draft = BEST.with_name("best-draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(source / "policy", draft / "policy")
     shutil.rmtree(BEST, ignore_errors=True)
-    shutil.copytree(source / "policy", BEST / "policy")
+    draft.rename(BEST)
     tracked_runs.copy_records(source, BEST)
     recordings = watch.film(BEST, seed=0, out=BEST / "clip.mp4")
     first = recordings[0]
@@ -146,6 +169,23 @@ def best() -> None:
     replay.write(BEST, seed=0)
     results_page.write_best(chosen, len(table), budget, recordings, BEST)
     click.echo(f"kept: {source.relative_to(ROOT)} in {BEST.relative_to(ROOT)}")
+
+
+def _longest(found: Sequence[compare.TrackedRun]) -> tuple[int, pd.DataFrame]:
+    """The largest budget, in env steps, that a run has finished; and the scores of all that did.
+
+    Raises:
+        ClickException: no run has a final evaluation.
+    """
+    for budget in sorted({job.budget for job in study.PLAN}, reverse=True):
+        tables = [
+            compare.scores(results_page.of(name, found, budget), study.iterations(name, budget))
+            for name in study.SETTINGS
+        ]
+        table = pd.concat(tables, ignore_index=True)
+        if not table.empty:
+            return budget, table
+    raise click.ClickException("runs/results/ contains no finished run of the study")
 
 
 def _tracked_return() -> float | None:

@@ -290,7 +290,21 @@ def not_run(found: Sequence[TrackedRun]) -> str:
         for (setting, budget), seeds in missing.items()
     )
     lines = lines or "None: every planned run is finished."
-    return f"## Not run\n\nPlanned in [scripts/study.py](../../scripts/study.py), but not run yet:\n\n{lines}"
+    return f"## Not run\n\nPlanned in [scripts/study.py](../../scripts/study.py), but not run yet:\n\n{lines}\n{unfinished(found)}"
+
+
+def unfinished(found: Sequence[TrackedRun]) -> str:
+    """A paragraph on tracked runs without any final evaluation, which no score includes; or nothing."""
+    every = {job.budget for job in study.PLAN}
+    lines = [
+        f"- {run.path.parent.name}, seed {run.config.seed}: {spaced(int(run.metrics.env_step.max()))} env steps"
+        for run in found
+        if run.path.parent.name in study.SETTINGS
+        and not any(of(run.path.parent.name, [run], budget) for budget in every)
+    ]
+    if not lines:
+        return ""
+    return "\nBegun, but not finished, so that no score includes them:\n\n" + "\n".join(lines)
 
 
 def write_best(
@@ -301,7 +315,7 @@ def write_best(
     Args:
         score: the policy's row of `compare.scores`.
         among: how many runs it was chosen from.
-        budget: gradient steps of its training.
+        budget: env steps of its training.
         recordings: the two episodes of its clip.
         target: the folder with the policy.
     """
@@ -313,7 +327,7 @@ def write_best(
     )
     (target / "README.md").write_text(f"""# The best policy
 
-Seed {score.seed} of the setting `{score.path.parent.name}` after {spaced(budget)} gradient steps: mean return {score["return"]:+.2f} over {score.episodes} deterministic
+Seed {score.seed} of the setting `{score.path.parent.name}` after {spaced(budget)} env steps: mean return {score["return"]:+.2f} over {score.episodes} deterministic
 episodes, {score.distance:.2f} m forward, {score.length:.0f} of 1000 steps. {chosen}: [all runs](../README.md).
 
 [clip.mp4](clip.mp4) shows two more deterministic episodes: {episodes}.

@@ -74,8 +74,7 @@ def is_finished(folder: Path, steps: int) -> bool:
 def main(context: click.Context) -> None:
     """Runs what is missing, then writes the page."""
     if context.invoked_subcommand is None:
-        context.invoke(run)
-        context.invoke(page)
+        side_by_side.invoke_each(context, run, page)
 
 
 @main.command()

@@ -228,14 +228,16 @@ def comparison(ours: str, theirs: str, scores: Scores) -> str:
     if any(len(side) < len(standard_plan.SEEDS) for pair in pairs.values() for side in pair):
         return f"- {names}: no test yet, runs are missing."
     values = statistics.holm([statistics.welch(*pair) for pair in pairs.values()])
-    parts, below = [], []
+    parts: list[str] = []
+    found: dict[str, list[str]] = {"below": [], "above": []}
     for (env, (one, other)), p in zip(pairs.items(), values, strict=True):
         difference = float(np.mean(one) - np.mean(other))
         parts.append(f"{env} {difference:+.0f} (p = {p:.2g})")
-        if p < LEVEL and difference < 0:
-            below.append(env)
-    worse = f"significantly below on {listed(below)}" if below else "not significantly below on any"
-    return f"- {names}: {worse}. Differences of the means, with Welch's p after Holm's correction for {len(pairs)} tests: {', '.join(parts)}."
+        if p < LEVEL:
+            found["below" if difference < 0 else "above"].append(env)
+    verdicts = [f"significantly {side} on {listed(envs)}" for side, envs in found.items() if envs]
+    verdict = " and ".join(verdicts) or "no significant difference on any"
+    return f"- {names}: {verdict}. Differences of the means, with Welch's p after Holm's correction for {len(pairs)} tests: {', '.join(parts)}."
 
 
 def means(scores: Scores, reference: pd.DataFrame) -> str:

@@ -19,9 +19,8 @@ import pandas as pd
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
-from peers import first_sustained  # noqa: E402
-
 from benchmarks.page_text import markdown, spaced  # noqa: E402
+from labkit.analysis import milestones  # noqa: E402
 from labkit.analysis.choices import setting_fields, with_one_rate  # noqa: E402
 from labkit.config import ADDED, SACConfig  # noqa: E402
 
@@ -85,6 +84,7 @@ def row(folder: Path) -> dict[str, str]:
     content, rows = read(folder)
     means = np.array([np.mean(values) for values in rows.returns])
     last = rows.iloc[-1]
+    walks = milestones.sustained(rows.env_step.tolist(), means.tolist(), 10.0)
     values = content["config"]
     return {
         "differs from the defaults in": setting(values),
@@ -94,7 +94,7 @@ def row(folder: Path) -> dict[str, str]:
         "env steps": spaced(int(last.env_step)),
         "return": f"{means[-1]:+.2f} ({len(last.returns)} episodes)",
         "best evaluation": f"{means.max():+.2f}",
-        "steps to +10": first_sustained(rows.env_step.tolist(), means.tolist()),
+        "steps to +10": "–" if walks is None else spaced(walks),
         "commit": short(content.get("commit")),
         "CPU": str(content.get("cpu") or "not recorded"),
     }

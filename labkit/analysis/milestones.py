@@ -1,5 +1,7 @@
 """When a run reached a return: env steps, and minutes of training without its evaluations."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from labkit.analysis.compare import TrackedRun
@@ -26,15 +28,25 @@ def first_sustained(
     Raises:
         ParameterError: `in_a_row` is below 1.
     """
-    if in_a_row < 1:
-        raise invalid("in_a_row", in_a_row, "1 or more (evaluations)")
     rows = run.evaluations.groupby("gradient_step", as_index=False).first()
     if budget is not None:
         rows = rows[rows.gradient_step <= budget]
-    reached = rows.eval_return.to_numpy() >= level
-    for start in range(len(reached) - in_a_row + 1):
-        if reached[start : start + in_a_row].all():
-            return int(rows.env_step.iloc[start])
+    return sustained(rows.env_step.tolist(), rows.eval_return.tolist(), level, in_a_row)
+
+
+def sustained(
+    env_steps: Sequence[int], returns: Sequence[float], level: float, in_a_row: int = 2
+) -> int | None:
+    """As `first_sustained`, of evaluations given by their env steps and their mean returns.
+
+    Raises:
+        ParameterError: `in_a_row` is below 1.
+    """
+    if in_a_row < 1:
+        raise invalid("in_a_row", in_a_row, "1 or more (evaluations)")
+    for start in range(len(returns) - in_a_row + 1):
+        if min(returns[start : start + in_a_row]) >= level:
+            return int(env_steps[start])
     return None
 
 

@@ -49,7 +49,7 @@ RESULTS = {
         },
         "labkit_same": {
             "label": "the same work",
-            "repeats": [{"rate": 75, "cpu_ms": 10.8, "peak_mib": 800.0}],
+            "repeats": [{"rate": r, "cpu_ms": 10.8, "peak_mib": 800.0} for r in (78, 75, 15)],
         },
         "labkit_earlier": {
             "label": "labkit 0.1",
@@ -131,9 +131,8 @@ def test_table():
     assert "| published | 50.0 | 10.0 to 52.0 | 2.50 × (aim 3.0) | 1.50 × | 30.0 | 700 |" in text
     assert "skipped: not there" in text
     assert "| computed floor | 400 " in text
-    assert (
-        "labkit 0.1, measured in the same rounds: 25% less with the defaults; 10% less" in text
-    ), "9 and 10.8 next to 12"
+    less = "25% less CPU time with the defaults and 10% less CPU time with the same work"
+    assert f"Next to labkit 0.1 in the same rounds, an iteration takes {less}" in text
     assert "| gradient step | 6.50 | 6.00 | 7.20 | 8.10 | 3.00 |" in text
     assert "| sum of the components alone / cores | 200 " in text, "10 ms on two cores"
     assert "milliseconds: acting thread 3.50; gradient step 7.00; in all 10.50" in text
@@ -143,6 +142,34 @@ def test_table():
     assert f"A stored transition takes {1300 * 2**20 / 990_000:.0f} bytes;" in text
     without = {key: RESULTS[key] for key in ("implementations",)}
     assert "floor" not in report.text(without)
+
+
+def test_a_ratio_is_the_median_of_the_rounds_own_ratios():
+    rounds = {"a": (10, 20, 90), "b": (10, 40, 30)}  # 1, 0.5 and 3; the medians give 20 of 30
+    compared = {
+        key: {"repeats": [{"rate": rate} for rate in rates]} for key, rates in rounds.items()
+    }
+    assert report.ratio(compared, "a", "b") == 1
+    assert report.ratio(compared, "b", "a") == 1
+    dearer = {**RESULTS["implementations"]}
+    dearer["labkit"] = {"label": "labkit", "repeats": [{"rate": 1, "cpu_ms": 15, "peak_mib": 1}]}
+    assert "25% more CPU time with the defaults" in report.text({"implementations": dearer})
+
+
+def test_a_failed_part_leaves_the_other_results(monkeypatch):
+    def run(module, *arguments, **options):
+        if module != "benchmarks.floor":
+            return {"cpu_alone": {}, "of": module}
+        raise implementations.UnavailableError("no compiler")
+
+    monkeypatch.setattr(implementations, "run", run)
+    rounds = {"labkit_earlier": {"label": "labkit 0.1", "skipped": "no history"}}
+    monkeypatch.setattr(implementations, "run_in_rounds", lambda *given: rounds)
+    monkeypatch.setattr(implementations, "list_implementations", lambda peers: [])
+    results = throughput.measure(quick=True, with_peers=False, repeats=1)
+    assert "floor" not in results
+    assert results["breakdown"]["of"] == "benchmarks.breakdown"
+    assert results["growth"]["of"] == "benchmarks.growth"
 
 
 def test_figure():

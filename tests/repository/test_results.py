@@ -2,10 +2,12 @@
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
 import attrs
+import click
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -152,6 +154,19 @@ def begins_with(path, value, seed, **changes):
     run.log_evaluation(score, env_step=0, gradient_step=0, wall_seconds=0.0)
 
 
+def test_the_tracked_runs_have_the_settings_of_their_folders():
+    runs, _ = compare.find_runs(results.KEPT)
+    assert runs
+    for run in runs:
+        planned = SACConfig.parse({**study.SETTINGS[run.path.parent.name], "seed": run.config.seed})
+        differing = {
+            name
+            for name in SACConfig.names()
+            if getattr(run.config, name) != getattr(planned, name)
+        }
+        assert differing <= set(compare.NOT_A_SETTING), run.path
+
+
 def test_machines_that_round_differently_are_named(tmp_path):
     begins_with(tmp_path / "defaults" / "seed-1", 0.5, 1)
     begins_with(tmp_path / "no-n_step" / "seed-1", 0.5, 1, n_step=1)
@@ -214,6 +229,50 @@ def test_tracking_never_replaces_a_run_by_a_shorter_one(small_study):
     (small_study / "runs" / "defaults" / "seed-2" / "metrics.csv").write_text("half")
     again = CliRunner().invoke(results.main, ["track"], catch_exceptions=False)
     assert "left out:" in again.output
+    assert again.exit_code == 1
+
+
+def test_a_run_that_could_not_be_tracked_does_not_start(small_study, monkeypatch):
+    write_run(small_study / "kept" / "defaults" / "seed-0", 0, [1.0], 20)
+    monkeypatch.setattr(results.side_by_side, "run_logged", lambda *given: pytest.fail("started"))
+    words = ["run", "--setting", "defaults", "--seed", "0", "--budget", "5020"]
+    done = CliRunner().invoke(results.main, words)
+    assert done.exit_code == 1
+    assert "defaults-seed-0-5020: a shorter run is tracked, but its checkpoint is" in done.output
+
+
+def test_longer_runs_start_although_a_shorter_one_failed(small_study, monkeypatch):
+    started = []
+    monkeypatch.setattr(results, "_run_one", lambda job: started.append(job.budget) or "it failed")
+    done = CliRunner().invoke(results.main, ["run", "--setting", "defaults", "--seed", "0"])
+    assert started == [5_010, 5_020]
+    assert (done.exit_code, done.output) == (1, "Error: it failed; it failed\n")
+
+
+def test_a_failed_command_does_not_stop_the_next(monkeypatch):
+    called = []
+
+    @click.command()
+    def fails():
+        called.append("fails")
+        raise click.ClickException("no disk")
+
+    @click.command()
+    def page():
+        called.append("page")
+
+    with pytest.raises(click.ClickException, match="no disk"), click.Context(page) as context:
+        results.side_by_side.invoke_each(context, fails, page)
+    assert called == ["fails", "page"]
+
+
+def test_a_run_that_was_begun_is_listed_apart(small_study):
+    run = write_run(small_study / "kept" / "no-n_step" / "seed-0", 0, [4.0], 5, n_step=1)
+    found, _ = compare.find_runs(small_study / "kept")
+    assert "- no-n_step, seed 0: 20 env steps" in results_page.not_run(found)
+    shutil.rmtree(run)
+    write_run(run, 0, [4.0], 20, n_step=1)
+    assert "Begun" not in results_page.not_run(compare.find_runs(small_study / "kept")[0])
 
 
 def test_tracking_never_replaces_a_run_by_another_one(small_study):
@@ -231,7 +290,9 @@ def test_tracking_never_replaces_a_run_by_another_one(small_study):
 def test_a_better_policy_stays_the_best_one(small_study, monkeypatch):
     best = write_run(small_study / "best", 1, [9.0])
     monkeypatch.setattr(results, "BEST", best)
-    write_run(small_study / "runs" / "defaults" / "seed-0", 0, [7.0])
+    write_run(small_study / "runs" / "defaults" / "seed-0", 0, [7.0], 20)
+    # Longer, but its last evaluation is not a final one.
+    write_run(small_study / "runs" / "defaults" / "seed-1", 1, [70.0, 70.0, 70.0], 5)
     done = CliRunner().invoke(results.main, ["best"], catch_exceptions=False)
     wanted = "unchanged: best has a return of +9.00, the best run of the study +7.00\n"
     assert done.output == wanted
