@@ -136,6 +136,13 @@ def within_episodes(answer: Callable) -> None:
             f"Your filter drops the window {a} → {b}, which {what}: an action did lead from {a} "
             f"to {b}. Only windows that begin with a boundary entry never happened."
         )
+    real = ~windows.is_boundary()[:, 0].numpy()
+    for name, whole in windows._asdict().items():
+        if tf.is_tensor(whole) and not np.array_equal(getattr(kept, name), whole.numpy()[real]):
+            raise WrongAnswer(
+                f"The observations are right, but `{name}` has other rows: apply one mask to every "
+                "tensor."
+            )
 
 
 def largest_deviation(answer: Callable) -> None:

@@ -18,7 +18,7 @@ from labkit.teaching.exercises import Exercise, WrongAnswer, call, number_of
 def row_target(answer: Callable) -> None:
     """03.1: the critics' target of a row over several env steps, with SAC's soft value."""
     rewards = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # [5] float64
-    n, q1, q2, log_pi, alpha, gamma = len(rewards), 12.0, 10.0, 3.0, 0.5, 0.9
+    n, log_pi, alpha, gamma = len(rewards), 3.0, 0.5, 0.9
     powers = gamma ** np.arange(n)
     sums = {
         "": powers @ rewards,
@@ -30,14 +30,15 @@ def row_target(answer: Callable) -> None:
         f"The value comes one step after the last reward: γ^{n}.": powers[-1],
         "The value is discounted, too.": 1.0,
     }
+    lower, higher, bonus = 10.0, 12.0, -alpha * log_pi
     values = {
-        "": min(q1, q2) - alpha * log_pi,
-        "You forgot the entropy term: V = min Q − α log π.": min(q1, q2),
-        "The entropy term has the wrong sign: V = min Q − α log π.": min(q1, q2) + alpha * log_pi,
-        "You take the higher critic: SAC takes the lower.": max(q1, q2) - alpha * log_pi,
-        "You take the mean of the critics: SAC takes the lower.": (q1 + q2) / 2 - alpha * log_pi,
+        "": lower + bonus,
+        "You forgot the entropy term: V = min Q − α log π.": lower,
+        "The entropy term has the wrong sign: V = min Q − α log π.": lower - bonus,
+        "You take the higher critic: SAC takes the lower.": higher + bonus,
+        "You take the mean of the critics: SAC takes the lower.": (lower + higher) / 2 + bonus,
     }
-    for last in (1.0, 0.0):
+    for q1, q2, last in ((higher, lower, 1.0), (lower, higher, 1.0), (higher, lower, 0.0)):
         discounts = np.array([1.0, 1.0, 1.0, 1.0, last])
         given = number_of(call(answer, rewards, discounts, q1, q2, log_pi, alpha, gamma))
         true = sums[""] + factors[""] * values[""] * last
@@ -216,7 +217,7 @@ def stored_discount(answer: Callable) -> None:
 
 def horizon(answer: Callable) -> None:
     """03.7: after how many steps γ discounts a reward to a share."""
-    for gamma, share in ((0.99, 0.05), (0.9, 0.5)):
+    for gamma, share in ((0.99, 0.05), (0.9, 0.5), (0.5, 0.25)):
         given = number_of(call(answer, gamma, share))
         exact = np.log(share) / np.log(gamma)
         true = int(np.ceil(exact))
@@ -225,6 +226,7 @@ def horizon(answer: Callable) -> None:
         usual = {
             1 / (1 - gamma): "1 / (1 − γ) is the sum of all powers of γ, whatever the share is.",
             true - 1: f"After {true - 1} steps the weight is still {gamma ** (true - 1):.4f}.",
+            true + 1: f"After {true} steps the weight is already {gamma**true:.4f}.",
             exact: "A number of steps is whole: round up.",
             1 / exact: "The quotient is inverted: γ^n = share, so n = log(share) / log γ.",
         }

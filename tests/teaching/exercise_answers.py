@@ -193,6 +193,11 @@ WRONG: dict[str, Wrong] = {
             "drops the window 6 → 7, which leads to the end of an episode",
         ),
         "inverted": (masked("windows.is_boundary()[:, 0]"), "The window 7 → 8 crosses"),
+        "one tensor": (
+            "within_episodes = lambda windows: windows._replace("
+            "observation=windows.observation[~windows.is_boundary()[:, 0]])",
+            "but `step_type` has other rows",
+        ),
         "the start": (
             masked("windows.step_type[:, 0] == StepType.MID"),
             "drops the window 8 → 9, which is within one",
@@ -317,6 +322,7 @@ WRONG: dict[str, Wrong] = {
             "The entropy term has the wrong sign",
         ),
         "higher critic": (soft_row(value="max(q, p) - a * l"), "You take the higher critic"),
+        "second critic": (soft_row(value="p - a * l"), "You take the higher critic"),
         "mean critic": (soft_row(value="(q + p) / 2 - a * l"), "You take the mean of the critics"),
         "plain sum": (soft_row(total="r.sum()"), "Each reward is discounted by the steps before"),
         "γ to the fourth": (soft_row(factor="g**4"), "one step after the last reward: γ^5"),
@@ -419,6 +425,10 @@ WRONG: dict[str, Wrong] = {
         "down": (
             "horizon = lambda g, share: int(np.log(share) / np.log(g))",
             "After 298 steps the weight is still 0.0500",
+        ),
+        "one more": (
+            "horizon = lambda g, share: int(np.log(share) / np.log(g)) + 1",
+            "share 0.25: 2 steps, yours is 3. After 2 steps the weight is already 0.2500",
         ),
         "not whole": ("horizon = lambda g, share: np.log(share) / np.log(g)", "is whole: round up"),
         "inverted": ("horizon = lambda g, share: np.log(g) / np.log(share)", "is inverted"),
