@@ -210,7 +210,9 @@ def _draw_bars(state: Path, done: threading.Event) -> None:
                 continue
             if bar is None:
                 unit = " " + now["unit"]
-                bar = tqdm(total=now["total"], unit=unit, desc=label, position=1, **bar_options())
+                # A resumed run has steps before: they do not count towards its speed.
+                options = {"initial": now["done"], "desc": label, "unit": unit, **bar_options()}
+                bar = tqdm(total=now["total"], position=1, **options)
             bar.set_postfix(now["facts"], refresh=False)
             bar.update(now["done"] - bar.n)
     if bar is not None:

@@ -1,14 +1,19 @@
 """`labkit run`: one line for a wrong parameter, before anything is written."""
 
+import json
 import re
+import threading
+import time
 from pathlib import Path
 
 import nbformat
 import pytest
 
+from labkit.cli import run as launcher
 from labkit.cli.main import main
 from labkit.cli.run import check, execute
 from labkit.config import SACConfig
+from labkit.errors import poll
 
 
 def run(*arguments: str) -> int:
@@ -108,3 +113,36 @@ components.warm_up(config, made)
     err = capfd.readouterr().err
     assert "stopped before training began; the same command starts it again" in err
     assert not list((tmp_path / "run").glob(".stop-*"))
+
+
+def test_the_bar_of_a_resumed_run_begins_with_its_steps(tmp_path, monkeypatch):
+    bars = []
+
+    class Bar:
+        def __init__(self, **options):
+            self.options, self.n = options, options["initial"]
+            bars.append(self)
+
+        def update(self, count):
+            self.n += count
+
+        set_postfix = close = lambda self, *facts, **options: None
+
+    monkeypatch.setattr(launcher, "tqdm", Bar)
+    state, done = tmp_path / "progress.json", threading.Event()
+    now = {"label": "training", "done": 50, "total": 90, "unit": "it", "facts": {}}
+    state.write_text(json.dumps(now))
+    drawing = threading.Thread(target=launcher._draw_bars, args=(state, done))
+    drawing.start()
+    try:
+        poll(lambda: bars[0], IndexError)
+        state.write_text(json.dumps({**now, "done": 53}))
+        deadline = time.monotonic() + 30
+        while bars[0].n != 53:
+            assert time.monotonic() < deadline, bars[0].n
+            time.sleep(0.05)
+    finally:
+        done.set()
+        drawing.join()
+    assert (bars[0].options["initial"], bars[0].options["desc"]) == (50, "training")
+    assert len(bars) == 1

@@ -168,8 +168,13 @@ def test_a_file_in_place_of_the_folder_is_one_line(notebook, tmp_path):
 
 
 @pytest.fixture
-def running_sweep(notebook, tmp_path):
-    """A sweep of one long run, whose kernel trains; and the folder of that run."""
+def running_sweep(request, notebook, tmp_path):
+    """A sweep of one long run, whose kernel trains; and the folder of that run.
+
+    With the parameter "deaf" it does not end when it is asked to stop.
+    """
+    if getattr(request, "param", "") == "deaf":
+        notebook.write_text(notebook.read_text().replace("if stop:", "if False:"))
     command = [*SWEEP, str(notebook), "--seeds", "0", "--into", str(tmp_path / "runs")]
     command += ["-p", "num_iterations", "90000"]
     child = subprocess.Popen(
@@ -236,13 +241,23 @@ def test_fewer_than_one_worker_is_rejected(notebook, tmp_path):
         sweep.run_sweep(notebook, ["0"], SHORT, tmp_path, workers=0)
 
 
-def test_a_second_stop_request_leaves_no_run(running_sweep):
+@pytest.mark.parametrize("running_sweep", ["deaf"], indirect=True)
+def test_a_second_stop_request_ends_a_run_that_ignores_the_first(running_sweep):
     child, run_dir = running_sweep
     child.send_signal(signal.SIGINT)
+    deadline, kept = time.monotonic() + 30, run_dir / "kept"
+    while not list(run_dir.glob(".stop-*")):
+        assert time.monotonic() < deadline, "the first request has not arrived"
+        time.sleep(0.1)
+    count = kept.read_text()
+    time.sleep(1)
+    assert kept.read_text() != count, "it ended after the first request"
     child.send_signal(signal.SIGINT)
-    child.wait(timeout=40)
-    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(run_dir).encode() in _read(p)]
-    assert not left
+    child.wait(timeout=60)
+    time.sleep(1)
+    count = kept.read_text()
+    time.sleep(1)
+    assert kept.read_text() == count, "the kernel runs on"
 
 
 def _read(path):
