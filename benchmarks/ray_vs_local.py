@@ -179,8 +179,8 @@ of 20 deterministic episodes. The table lists every run that was made: {counted(
 "ray, every 50" is an earlier version of the executor. It sent new weights every 50 gradient steps instead of every 10. A seed does not fix what Reverb
 samples, so two runs of one seed differ, and the table may list a seed twice.
 
-The {len(local)} local runs have a mean of {np.mean(local):+.2f}. The next table compares three sets of runs on Ray with them. p is the p-value of Welch's two-sided t-test. It assumes independent runs: runs of one seed are not quite,
-so p is too small if seeds matter. It is not corrected for the three comparisons, whose sets overlap.
+The {len(local)} local runs have a mean of {np.mean(local):+.2f}. The next table compares three sets of runs on Ray with them. p is the p-value of Welch's two-sided t-test. Runs that share a seed are not fully independent, so p is approximate.
+It is not corrected for the three comparisons, whose sets overlap.
 
 {markdown(shown)}
 

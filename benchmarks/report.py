@@ -71,9 +71,10 @@ def _throughput(results: dict[str, Any]) -> str:
             else f"{ratio(results['implementations'], ours, key):.2f} ×"
             for ours in columns
         ]
+        rounds = f" ({len(rates)} of {results['repeats']} rounds)" if "stopped" in entry else ""
         rows.append(
             (
-                entry["label"],
+                entry["label"] + rounds,
                 f"{it['rate']:.1f}",
                 f"{min(rates):.1f} to {max(rates):.1f}",
                 times[0] + aim,

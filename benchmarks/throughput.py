@@ -48,6 +48,8 @@ def main(quick: bool, without_peers: bool, repeats: int, only_page: bool, out: P
     print(
         f"\n{describe(results)}\n\n{report.text(results)}\n{out}/throughput.json and .png written"
     )
+    if missing := {"floor", "breakdown", "growth"} - set(results):
+        raise click.ClickException(f"not measured: {', '.join(sorted(missing))}")
 
 
 def measure(quick: bool, with_peers: bool, repeats: int) -> dict[str, Any]:

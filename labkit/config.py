@@ -16,8 +16,8 @@ from labkit.parameters import MANY, integer, numbers, real, switch, text, unknow
 # environment that `make_env` returns under its name. The Minitaur's reward is about 0.01 per step,
 # so that at log α = 0 the entropy bonus drowns it; its motor velocities reach 20 rad/s while
 # quaternions stay below 1. The rewards of five steps of 10 ms carry more signal than a
-# single one. With a discount of 0.99, rewards more than a second ahead count little, so a fall
-# costs only about one second of rewards.
+# single one. With a discount of 0.99, all later rewards together weigh as much as those of one
+# second, so a termination costs only about that.
 # results/minitaur/README.md has the reason for each, and the runs so far.
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {

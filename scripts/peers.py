@@ -54,8 +54,11 @@ def run(settings: str | None, seed: int | None, workers: int) -> None:
         and seed in (None, number)
         and not file_of(name, number).exists()
     ]
-    if missing:
-        implementations.make_peers_venv()
+    try:
+        if missing:
+            implementations.make_peers_venv()
+    except implementations.UnavailableError as error:
+        raise click.ClickException(str(error)) from None
     side_by_side.run_all(run_one, missing, workers)
 
 
@@ -100,8 +103,8 @@ def text(found: list[dict[str, Any]]) -> str:
 
 Each run trains in the same registered environment for {spaced(100_000)} env steps, with one gradient step for each env step after the warm-up. Then it
 plays 20 deterministic episodes. "labkit's choices" are scaled observations, rewards × 20, five-step returns, γ = 0.995, a warm-up of 5 000 env steps, a
-learning rate of 1e-3 that decays as in labkit, and labkit's target entropy and initial temperature. SBX decays less: no rate of CrossQ, not that of
-SAC's temperature, and the rate of SAC's delayed actor by env steps (labkit: by steps of the actor, half as many). SBX's SAC also has critics with layer
+learning rate of 1e-3 that decays as in labkit, and labkit's target entropy and initial temperature. In SBX, fewer rates decay: none in CrossQ, and in SAC not that of
+the temperature. The rate of SAC's delayed actor decays by env steps; in labkit it decays by steps of the actor, which are half as many. SBX's SAC also has critics with layer
 normalisation and a delayed actor. CrossQ normalises its critics and delays its actor by default. With its defaults, a
 library uses unscaled observations and rewards, and a warm-up of 100 env steps. The scores of two seeds differ by several points, so three seeds
 show large differences only. A run is evaluated on five episodes every 2 500 env steps. It has reached +10 if two consecutive evaluations have a
@@ -141,9 +144,10 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def steps_to_walk(one: dict[str, Any]) -> str:
-    """See `milestones.sustained`; – where there is none. The final evaluation is the last."""
-    curve = {row["env_step"]: float(np.mean(row["returns"])) for row in one["evaluations"]}
-    step = milestones.sustained(list(curve), list(curve.values()), WALKING)
+    """See `milestones.sustained`, of the interim evaluations; – where there is none."""
+    interim = one["evaluations"][:-1]
+    means = [float(np.mean(row["returns"])) for row in interim]
+    step = milestones.sustained([row["env_step"] for row in interim], means, WALKING)
     return "–" if step is None else spaced(step)
 
 

@@ -135,7 +135,7 @@ def track() -> None:
         tracked_runs.copy_records(source, target)
         click.echo(f"tracked: {target.relative_to(ROOT)}")
     if left_out:
-        raise click.ClickException(f"left out, as said above: {left_out}")
+        raise click.ClickException(f"not tracked: {left_out} of the runs in {RUNS}")
 
 
 @main.command()

@@ -164,14 +164,13 @@ def speed_of_learning(runs: Sequence[TrackedRun], iterations: int) -> str:
     known = sorted(np.inf if steps is None else float(steps) for steps in reached)
     median = float(np.median(known))
     never = sum(not np.isfinite(value) for value in known)
-    first = (
-        f"The median run reached {WALKING:+.0f} after {spaced(int(median))} env steps"
-        if np.isfinite(median)
-        else f"The median run did not reach {WALKING:+.0f}"
+    middle = f"{spaced(int(median))} env steps" if np.isfinite(median) else "not reached"
+    slowest = (
+        f"{never} of {counted(len(runs), 'run')} never reached it"
+        if never
+        else f"the slowest run took {spaced(int(known[-1]))}"
     )
-    if never:
-        return f"{first}; {never} of {counted(len(runs), 'run')} never did."
-    return f"{first}, the slowest after {spaced(int(known[-1]))}."
+    return f"The median over the runs to reach {WALKING:+.0f}: {middle}; {slowest}."
 
 
 def steps(run: TrackedRun, level: float, iterations: int) -> str:

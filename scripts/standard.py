@@ -98,9 +98,16 @@ def run(settings: str | None, env: str | None, seed: int | None, workers: int, s
         for name in ([env] if env else standard_plan.ACTIONS)
     ]
     missing = [job for job in jobs if not job.finished()]
+    unavailable = ""
     if any(job.settings == standard_plan.SB3 for job in missing):
-        implementations.make_peers_venv()
+        try:
+            implementations.make_peers_venv()
+        except implementations.UnavailableError as error:  # labkit's own runs do not need it
+            unavailable = str(error)
+            missing = [job for job in missing if job.settings != standard_plan.SB3]
     side_by_side.run_all(run_one, missing, workers)
+    if unavailable:
+        raise click.ClickException(unavailable)
 
 
 def run_one(job: Job) -> str:

@@ -18,7 +18,8 @@ from labkit.analysis import statistics
 from labkit.config import SACConfig
 from labkit.plotting import run_plots, style
 
-ROOT = Path(__file__).resolve().parent.parent
+# In requirements.lock when the runs were made that did not record these.
+LOCKED = "gymnasium 1.3.0, mujoco 4.0.0"
 SOURCE_REPOSITORY = "https://github.com/dojeon-ai/SimbaV2"
 SOURCE_COMMIT = "14fafb27e6f78f0b65d19b8873b4433547a2193c"
 SOURCE_PATH = "results/baseline/sac.csv"
@@ -138,7 +139,7 @@ run is the mean return of {standard_plan.FINAL_EPISODES} deterministic episodes 
 
 {chr(10).join(verdict(env, scores, published_scores(reference, env)) for env in standard_plan.ACTIONS)}
 
-The published spread is one of single seeds, and a mean of three seeds is rarely outside such a spread. So only a large fault would be noticed here.
+The published spread is that of single seeds, and a mean of three seeds is rarely outside such a spread. So only a large fault would be noticed here.
 
 Two pairs of settings are compared with a test. The section "The settings" explains each setting.
 
@@ -154,7 +155,7 @@ Holm's correction makes this probability smaller. So a test without a significan
 
 ## The settings
 
-`published` and `sb3` have the hyperparameters of Haarnoja et al. (2018), appendix D. The published curves may come from others: see below. The hyperparameters are one-step transitions, learning rates of {standard_plan.RATE:g}, two hidden layers
+`published` and `sb3` have the hyperparameters of Haarnoja et al. (2018), appendix D. The published curves may come from other hyperparameters: see below. The hyperparameters are one-step transitions, learning rates of {standard_plan.RATE:g}, two hidden layers
 of 256 units without layer norm, batches of {standard_plan.PUBLISHED["batch_size"]}, τ = {standard_plan.PUBLISHED["target_update_tau"]:g}, γ = {standard_plan.PUBLISHED["gamma"]:g}, reward scale 1, a learned temperature from log α = 0, and a target entropy of −1 nat for
 each dimension of the action. [`benchmarks/standard_plan.py`](../../benchmarks/standard_plan.py) passes the same values to both libraries. labkit's local executor
 takes gradient steps while it collects, so the policy that collects is up to {2 * STEPS_PER_CALL} gradient steps old. Stable-Baselines3 always collects with the newest policy.
@@ -287,18 +288,11 @@ def packages(runs: Sequence[TrackedRun]) -> str:
         versions = run.content.get("versions", {})
         text = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
         if "gymnasium" not in versions:  # labkit recorded neither at first
-            text += f"; not recorded, but locked: {locked('gymnasium')}, {locked('mujoco')}"
+            text += f"; not recorded, but locked: {LOCKED}"
         names = users.setdefault(text, [])
         if f"`{run.settings}`" not in names:
             names.append(f"`{run.settings}`")
     return "\n".join(f"- {listed(names)}: {text}." for text, names in users.items())
-
-
-def locked(name: str) -> str:
-    """A package with its version in `requirements.lock`."""
-    lines = (ROOT / "requirements.lock").read_text().splitlines()
-    (version,) = (line.split("==")[1] for line in lines if line.startswith(f"{name}=="))
-    return f"{name} {version.split()[0]}"
 
 
 def figure(runs: Sequence[TrackedRun], reference: pd.DataFrame) -> Figure:

@@ -154,7 +154,7 @@ def _curve(axes: Axes, table: pd.DataFrame, name: str, color: str) -> None:
     rows = table.to_numpy()
     bounds = [statistics.bootstrap_interval(row) for row in rows]
     axes.plot(table.index, rows, color=color, alpha=0.3, linewidth=0.9)
-    if bounds and all(bounds):
+    if all(bounds):
         low, high = zip(*[bound for bound in bounds if bound], strict=True)
         axes.fill_between(table.index, low, high, color=color, alpha=0.18, linewidth=0)
     label = compare.shorten(name, MAX_LABEL_LENGTH)

@@ -18,7 +18,7 @@ from labkit.config import SACConfig
 from labkit.distributed import ray_cluster
 from labkit.environments.make import check_specs, make_environment
 from labkit.environments.watchdog import Watchdog, read_kill_note
-from labkit.errors import START_SECONDS, storage
+from labkit.errors import START_SECONDS, StorageError, storage
 from labkit.parameters import check_int, invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, layout_of
@@ -107,9 +107,11 @@ def train_on_ray(
         try:
             with name_last_checkpoint(run.path / "checkpoints"), driver:
                 driver.watch(stop)
-        finally:
-            driver.write_summary(time.monotonic() - begin)
-    driver.report(stop)
+        except BaseException:
+            with contextlib.suppress(StorageError):  # the first error tells more
+                driver.write_faults()
+            raise
+    driver.report(stop, time.monotonic() - begin)
     if stop and checkpoint.latest(driver.folder) is None:
         raise KeyboardInterrupt("before its first checkpoint")
     return run
@@ -140,12 +142,13 @@ def _check_environment(
         return env
 
 
-def _earlier_faults(file: Path) -> list[dict[str, Any]]:
-    """The faults that a run's earlier starts have written; none if they cannot be read."""
+def _earlier(file: Path) -> dict[str, Any]:
+    """The summary that an earlier start of the run has written; empty if it cannot be read."""
     try:
-        return list(json.loads(file.read_text())["faults"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+        content = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 class Driver:
@@ -171,9 +174,10 @@ class Driver:
         from labkit.distributed.workers import Evaluator, RolloutWorker
 
         # An environment that hangs is first of all the watchdog's task.
-        self.supervisor = ActorSupervisor(START_SECONDS + environment_seconds(config))
+        self.supervisor = ActorSupervisor(START_SECONDS + config.environment_timeout)
+        steps: dict[str, Any] = {"timeout": START_SECONDS + environment_seconds(config)}
         self.config, self.run = config, run
-        self.faults = _earlier_faults(run.path / SUMMARY)
+        self.faults = list(_earlier(run.path / SUMMARY).get("faults", []))
         self.outcome: dict[str, Any] | None = None
         self.totals: dict[str, Any] = {}
         path, start = run.path.resolve(), self.supervisor.start_actor
@@ -192,8 +196,8 @@ class Driver:
         for number in range(workers):
             arguments = (context, number, config.initial_collect_steps, workers)
             name = f"rollout worker {number}"
-            start(name, RolloutWorker, *arguments, redundant=True, **anywhere)
-        start("evaluator", Evaluator, context, **anywhere)
+            start(name, RolloutWorker, *arguments, redundant=True, **steps, **anywhere)
+        start("evaluator", Evaluator, context, **steps, **anywhere)
 
     def __enter__(self) -> "Driver":
         return self
@@ -236,7 +240,8 @@ class Driver:
             case "training":
                 display.reached("warm-up", config.initial_collect_steps)
                 facts = {"env_steps": env_steps, "last_return": learner["last_return"]}
-                display.show("training", config.num_iterations, "it", learner["step"], **facts)
+                total, before = config.num_iterations, learner["first_step"]
+                display.show("training", total, "it", learner["step"], before, **facts)
             case "evaluation":
                 display.reached("training", learner["step"])
                 done = actors["evaluator"].status.get("episodes", 0)
@@ -267,13 +272,24 @@ class Driver:
             f"{fault['seconds']:.0f} s without it, {cost}"
         )
 
-    def write_summary(self, seconds: float) -> None:
-        """Writes `ray.json`; the faults of the run's earlier starts stay in it."""
+    def write_faults(self) -> None:
+        """Adds the faults of this start to `ray.json`, for a run that ends with an error."""
+        if self.faults != _earlier(self.run.path / SUMMARY).get("faults", []):
+            self._write({**_earlier(self.run.path / SUMMARY), "faults": self.faults})
+
+    def _write(self, summary: dict[str, Any]) -> None:
+        self.run.check_lock()
+        file = self.run.path / SUMMARY
+        with storage(file):
+            write_atomically(file, json.dumps(summary, indent=2) + "\n")
+
+    def report(self, stop: StopRequest, seconds: float) -> None:
+        """Writes `ray.json`, with the faults of earlier starts, too, and prints a summary."""
         from labkit.distributed.replay_actor import limits
 
         outcome, weights = self.outcome or {}, self.totals["parameter server"]
         counted = outcome.get("inserts", 0) - limits(self.config)[1]
-        self.summary = {
+        summary = {
             "seconds": round(seconds, 1),
             "inserts": outcome.get("inserts"),
             "samples": outcome.get("samples"),
@@ -283,13 +299,7 @@ class Driver:
             "cpu_seconds": self.totals["cpu_seconds"],
             "faults": self.faults,
         }
-        file = self.run.path / SUMMARY
-        with storage(file):
-            write_atomically(file, json.dumps(self.summary, indent=2) + "\n")
-
-    def report(self, stop: StopRequest) -> None:
-        """Prints what `write_summary` has written, and where the run ended."""
-        summary = self.summary
+        self._write(summary)
         if summary["samples_per_insert"]:
             print(
                 f"{summary['samples_per_insert']:.1f} samples per insert; weights in use were "

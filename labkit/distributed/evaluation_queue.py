@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the parameter server's process does not need this
     from labkit.sac.evaluation import Evaluation
 
 RETRY_SECONDS = 30.0  # without an answer
-MAX_WAITING = 20  # requests without an answer; beyond, the oldest is dropped
+MAX_WAITING = 20  # requests in the queue; beyond, the oldest is dropped
 Key = tuple[int, bool, str]  # version, final, learner's id
 
 
@@ -66,19 +66,22 @@ class EvaluationRequester:
     def request(self, version: int, env_step: int, weights: np.ndarray, final: bool) -> None:
         """Requests an evaluation of these weights.
 
-        An evaluator that cannot keep up leaves out the oldest of more than `MAX_WAITING`: repeated
-        requests would crowd out the newest, and with it the final one.
+        An evaluator that cannot keep up leaves some out. Only the newest `MAX_WAITING` requests are
+        repeated: older ones would push the newest, and so the final one, out of the queue.
         """
         request = EvaluationRequest(version, env_step, weights, final, self._learner_id)
         self._open[request.key] = (time.monotonic(), request)
-        if len(self._open) > MAX_WAITING:
-            del self._open[next(iter(self._open))]
+        for key in list(self._open)[
+            :-MAX_WAITING
+        ]:  # never repeated, so their weights are not needed
+            since, old = self._open[key]
+            self._open[key] = (since, old._replace(weights=np.empty(0, np.float32)))
         self._send(request)
 
     def repeat(self) -> None:
-        """Sends every request again that has had no answer for `RETRY_SECONDS`."""
+        """Sends requests again that have had no answer for `RETRY_SECONDS`; see `request`."""
         for key, (since, request) in self._open.items():
-            if time.monotonic() - since > RETRY_SECONDS:
+            if request.weights.size and time.monotonic() - since > RETRY_SECONDS:
                 self._open[key] = (time.monotonic(), request)
                 self._send(request)
 

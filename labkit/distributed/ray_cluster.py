@@ -172,7 +172,8 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
 
     if ray.is_initialized():
         connected = ray.get_runtime_context().gcs_address
-        if address not in (None, "auto", connected):
+        given = None if address == "auto" else address
+        if given is not None and not _same_host_and_port(given, connected):
             allowed = f"None, or {connected!r}, to which this process is already connected"
             raise invalid("address", address, allowed)
         yield
@@ -195,6 +196,19 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)  # Ray replaces it
         yield
+
+
+def _same_host_and_port(one: str, other: str) -> bool:
+    """Whether two `host:port` lead to one address, as a name and its number do."""
+
+    def found(address: str) -> set[Any]:
+        host, _, port = address.rpartition(":")
+        try:
+            return {info[4][:2] for info in socket.getaddrinfo(host.strip("[]"), int(port))}
+        except (OSError, ValueError):
+            return {address}
+
+    return bool(found(one) & found(other))
 
 
 def _start(folder: str, cpus: int) -> None:

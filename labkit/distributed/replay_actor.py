@@ -13,7 +13,7 @@ from ray.exceptions import RayTaskError
 
 from labkit.config import SACConfig
 from labkit.distributed.context import RunContext, process_status
-from labkit.errors import START_SECONDS, StalledError, storage
+from labkit.errors import START_SECONDS, ParameterError, StalledError, storage
 from labkit.replay.ports import check_port
 from labkit.replay.rate_limiter import LimiterState
 from labkit.replay.reverb_replay import ReverbReplay, open_dataset, table_state
@@ -55,7 +55,10 @@ class ReplayActor:
         per_insert, first, buffer = limits(config)
         limiter = reverb.rate_limiters.SampleToInsertRatio(per_insert, first, buffer)
         port = int(self._context.server_address.rpartition(":")[2])
-        check_port(port)  # it was free when the driver chose it
+        try:
+            check_port(port)  # it was free when the driver chose it
+        except ParameterError:
+            raise StalledError(f"port {port} was taken in between: start the run again") from None
         saved = checkpoint.latest(folder)
         # Started with the snapshot: peers wait for this port and would use an empty table.
         self._table = ReverbReplay(

@@ -34,6 +34,7 @@ class SupervisedActor:
     status: dict[str, Any] = attrs.field(factory=dict)
     cpu_before: float = 0.0  # seconds before its last restart
     redundant: bool = False  # the run can do without it while another redundant one answers
+    timeout: float | None = None  # seconds of silence; None for the supervisor's
     reported: bool = False  # its silence was printed
 
     @property
@@ -86,6 +87,7 @@ class ActorSupervisor:
         *arguments: Any,
         work: str = "run",
         redundant: bool = False,
+        timeout: float | None = None,
         **options: Any,
     ) -> Any:
         """Starts an actor and its work; Ray restarts it when it fails. Returns its handle.
@@ -96,13 +98,16 @@ class ActorSupervisor:
             *arguments: of the class.
             work: the method that never returns; empty for none.
             redundant: its silence is only printed, as long as another redundant actor answers.
+            timeout: seconds that it may be silent; None for the supervisor's `timeout`.
             **options: of the actor, such as `num_cpus`.
         """
         restarts = {"max_restarts": MAX_RESTARTS, "max_task_retries": -1}
         named = {"name": self.prefix + name, "namespace": NAMESPACE}
         remote: Any = ray.remote(kind).options(max_concurrency=4, **named, **restarts, **options)
         handle = remote.remote(*arguments)
-        actor = self.actors[name] = SupervisedActor(name, handle, redundant=redundant)
+        actor = self.actors[name] = SupervisedActor(
+            name, handle, redundant=redundant, timeout=timeout
+        )
         if work:
             actor.work = getattr(handle, work).remote()
         return handle
@@ -145,7 +150,7 @@ class ActorSupervisor:
 
     def _check_silence(self) -> None:
         now, actors = time.monotonic(), self.actors.values()
-        limits = {a.name: self.timeout if a.status else START_SECONDS for a in actors}
+        limits = {a.name: self._limit(a) for a in actors}
         silent = [a for a in actors if now - a.answered_at > limits[a.name]]
         others = any(a.redundant and a not in silent for a in actors)
         for actor in silent:
@@ -161,6 +166,12 @@ class ActorSupervisor:
             if not actor.reported:
                 print(f"{message}; the run continues without it")
                 actor.reported = True
+
+    def _limit(self, actor: SupervisedActor) -> float:
+        """Seconds that an actor may be silent."""
+        if not actor.status:
+            return START_SECONDS
+        return self.timeout if actor.timeout is None else actor.timeout
 
     def _answered(self, actor: SupervisedActor, status: dict[str, Any]) -> Restart | None:
         now = time.monotonic()

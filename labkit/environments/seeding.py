@@ -100,6 +100,17 @@ class SeededEnv(gym.Wrapper):
         with self._own_generators(), quiet():  # some environments print here
             return self.env.reset(**kwargs)
 
+    def close(self) -> None:
+        """Closes the environment. An error is printed, not raised: no result depends on it."""
+        self.watchdog.turn()
+        try:
+            self.env.close()
+        except Exception as error:
+            reason = (str(error).splitlines() or [""])[0]
+            print(f"the environment could not be closed: {type(error).__name__}: {reason}")
+        finally:
+            self.watchdog.turn()
+
     def step(self, action: Any) -> Any:
         """Steps with this environment's own generators."""
         with self._own_generators():

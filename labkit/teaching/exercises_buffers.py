@@ -137,6 +137,11 @@ def within_episodes(answer: Callable) -> None:
             f"to {b}. Only windows that begin with a boundary entry never happened."
         )
     real = ~windows.is_boundary()[:, 0].numpy()
+    if len(np.asarray(kept.observation)) != real.sum():
+        raise WrongAnswer(
+            f"{real.sum()} of the windows begin with no boundary entry, yours are "
+            f"{len(np.asarray(kept.observation))}: a window that was drawn twice stays twice."
+        )
     for name, whole in windows._asdict().items():
         if tf.is_tensor(whole) and not np.array_equal(getattr(kept, name), whole.numpy()[real]):
             raise WrongAnswer(

@@ -180,12 +180,17 @@ class Phases:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def show(self, label: str, total: int, unit: str, done: int, **facts: Any) -> None:
-        """Shows that `done` of `total` are done; a new label ends the previous display."""
+    def show(
+        self, label: str, total: int, unit: str, done: int, before: int = 0, **facts: Any
+    ) -> None:
+        """Shows that `done` of `total` are done; a new label ends the previous display.
+
+        `before` of them were done in earlier starts of the run, and do not count as speed.
+        """
         if label != self._label:
             self._stack.close()
-            self._ticker = self._stack.enter_context(progress(label, total, unit, done))
-            self._label, self._done = label, done
+            self._ticker = self._stack.enter_context(progress(label, total, unit, before))
+            self._label, self._done = label, before
         self.reached(label, done, **facts)
 
     def reached(self, label: str, done: int, **facts: Any) -> None:

@@ -158,6 +158,8 @@ def test_a_killed_head_of_ray_ends_the_run_in_one_line(tmp_path, monkeypatch, sm
     monkeypatch.setattr(supervisor, "HEAD_SECONDS", 3)
     config = small_config(**ENDLESS)
     run = run_directory.open_run(tmp_path / "run", config)
+    earlier = {"faults": [{"actor": "learner"}]}
+    (run.path / "ray.json").write_text(json.dumps(earlier))
 
     def kill():
         wait_until(lambda: last_saved(run.path) > 0, 150, "a checkpoint")
@@ -172,6 +174,7 @@ def test_a_killed_head_of_ray_ends_the_run_in_one_line(tmp_path, monkeypatch, sm
         labkit.train_on_ray(config, run=run, make_env=Line)
     assert "\n" not in str(caught.value)
     assert not [pid for pid, title in descendants(os.getpid()).items() if "ray" in title]
+    assert json.loads((run.path / "ray.json").read_text())["faults"][:1] == earlier["faults"]
 
 
 SLOW_AGENTS = """

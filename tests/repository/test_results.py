@@ -83,7 +83,7 @@ def test_the_page_shows_the_numbers_of_the_runs(small_study):
     assert "Mean +12.50, worst seed +10.50, best +14.50;" in page
     assert "at a return of 15.0 (its `reward_threshold`); 0 of 5 runs reached it" in page
     assert "+13.96 (the library estool, whose episodes last up to 3000 steps)" in page
-    assert "The median run reached +10 after 20 env steps, the slowest after 20." in page
+    assert "The median over the runs to reach +10: 20 env steps; the slowest run took 20." in page
     assert re.search(r"\| 4 \| \+14\.50 ± 0\.62 \| \+13\.50, \+15\.50 \| 7\.25 m \| 200 of", page)
     p = statistics.welch([-4.5, -3.5], [12.5] * 5)
     row = rf"| `n_step 1` | 0, 1 | -4.50 -3.50 | -4.00 | -16.50 (p = {p:.2g}) | {p:.2g} |"

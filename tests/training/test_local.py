@@ -184,7 +184,19 @@ def test_it_closes_the_environments_that_it_made(small_config, tmp_path):
 
     config = small_config(env_name="Target")
     labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Closing)
-    assert len(closed) >= 2
+    assert len({id(env) for env in closed}) == len(closed) == 2
+
+
+def test_an_environment_that_cannot_be_closed_ends_no_training(small_config, tmp_path, capsys):
+    class Stuck(Target):
+        def close(self):
+            raise OSError("the port is gone\nlater")
+
+    config = small_config(env_name="Target")
+    run = labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Stuck)
+    assert run.metrics().eval_return.notna().any()
+    line = "the environment could not be closed: OSError: the port is gone\n"
+    assert capsys.readouterr().out.count(line) == 2
 
 
 def test_an_agent_with_another_action_repeat_is_rejected(small_config, tmp_path):

@@ -61,7 +61,8 @@ def test_a_phase_that_ended_between_two_looks_is_shown_whole(monkeypatch):
     ended = []
     monkeypatch.setattr(progress.Ticker, "close", lambda ticker: ended.append(ticker.summary()))
     with progress.Phases() as bar:
-        bar.show("training", 100, "it", 90)
+        bar.show("training", 100, "it", 95, before=90)
+        assert bar._ticker._bar.n == 95
         assert bar._ticker._bar.initial == 90, "of a resumed run"
         bar.reached("random collection", 7)
         bar.reached("training", 100)
