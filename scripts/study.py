@@ -50,7 +50,8 @@ SEEDS = (1, 2, 3, 4, 5)
 # The longer runs of the defaults resume those of 60 000 env steps. The checkpoints of seeds 2 to 4
 # were lost with their machine, so new seeds take their place; their runs still count at 60 000.
 LONGER_SEEDS = (1, 5, 6, 7, 8)
-CANDIDATE_SEEDS = (9, 10, 11, 12, 13)
+# Seed 11 was stopped after 19 000 env steps, for lack of time; its checkpoint was not kept.
+CANDIDATE_SEEDS = (9, 10, 12, 13, 14)
 
 
 def iterations(setting: str, budget: int) -> int:
