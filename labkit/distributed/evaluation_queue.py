@@ -71,9 +71,7 @@ class EvaluationRequester:
         """
         request = EvaluationRequest(version, env_step, weights, final, self._learner_id)
         self._open[request.key] = (time.monotonic(), request)
-        for key in list(self._open)[
-            :-MAX_WAITING
-        ]:  # never repeated, so their weights are not needed
+        for key in list(self._open)[:-MAX_WAITING]:  # not repeated: without weights
             since, old = self._open[key]
             self._open[key] = (since, old._replace(weights=np.empty(0, np.float32)))
         self._send(request)
