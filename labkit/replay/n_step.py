@@ -1,13 +1,8 @@
-"""N-step transitions, and the observer that makes transitions of a TF-Agents driver's steps."""
-
-from typing import TYPE_CHECKING
+"""N-step transitions, made of single env steps."""
 
 import numpy as np
 
 from labkit.replay.transitions import Transition, Write
-
-if TYPE_CHECKING:
-    from tf_agents.trajectories import trajectory
 
 
 class NStepWriter:
@@ -61,34 +56,3 @@ class NStepWriter:
     def drop(self) -> None:
         """Forgets the open windows: the next step does not follow from the last one."""
         self._open.clear()
-
-
-class TransitionObserver:
-    """An observer for TF-Agents drivers that makes transitions of neighbouring steps.
-
-    A driver reports step t without the observation that follows; that one comes with the next
-    call. No transition starts from the boundary between two episodes, nor from a step that a new
-    episode follows without a boundary, because another driver reset the environment.
-
-    The arguments are those of `NStepWriter`.
-    """
-
-    def __init__(self, write: Write, n_step: int = 1, gamma: float = 1.0):
-        self._windows = NStepWriter(write, n_step, gamma)
-        self._previous: trajectory.Trajectory | None = None
-
-    def __call__(self, step: "trajectory.Trajectory") -> None:
-        """Takes a driver's unbatched trajectories one by one."""
-        last, self._previous = self._previous, step
-        if last is None:
-            return
-        if last.is_boundary() or step.is_first():
-            self._windows.end()
-            return
-        self._windows.write(
-            Transition(last.observation, last.action, last.reward, last.discount, step.observation)
-        )
-
-    def end(self) -> None:
-        """Writes the windows that are still open; no step may follow."""
-        self._windows.end()

@@ -1,5 +1,7 @@
 """What labkit stores of environments that reuse buffers, wrap time limits or answer wrongly."""
 
+import itertools
+
 import gym
 import numpy as np
 import pytest
@@ -8,8 +10,7 @@ from tf_agents.policies.random_py_policy import RandomPyPolicy
 
 from labkit.environments.make import check_separate, check_specs, make_environment
 from labkit.errors import BrokenEnvironmentError, ParameterError
-from labkit.replay.n_step import TransitionObserver
-from labkit.replay.transitions import layout_of
+from labkit.replay.transitions import Transition, layout_of
 from labkit.sac import evaluation
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
@@ -45,11 +46,15 @@ def collected(env, steps=20):
 
 
 def driven(env, steps=20):
-    """The transitions of TF-Agents' driver, as notebook 03 collects them."""
-    rows = []
+    """The transitions that TF-Agents' driver reports; the tutorial's actors in notebook 03 use it."""
+    told = []
     policy = RandomPyPolicy(env.time_step_spec(), env.action_spec(), seed=0)
-    PyDriver(env, policy, [TransitionObserver(rows.append)], max_steps=steps).run(env.reset())
-    return rows
+    PyDriver(env, policy, [told.append], max_steps=steps).run(env.reset())
+    return [
+        Transition(one.observation, one.action, one.reward, one.discount, two.observation)
+        for one, two in itertools.pairwise(told)
+        if not one.is_boundary()
+    ]
 
 
 @pytest.mark.parametrize("path", [collected, driven])

@@ -12,7 +12,6 @@ from tf_agents.trajectories import time_step, trajectory
 
 from labkit.errors import StalledError
 from labkit.replay import reverb_replay, transitions, uniform_replay
-from labkit.replay.n_step import TransitionObserver
 from labkit.replay.transitions import Transition
 
 LAYOUT = transitions.Layout(observation=2, action=1)
@@ -113,14 +112,6 @@ TOLD = [
     step(21, MID, MID),
 ]
 HAPPENED = [(0, 1, 1), (1, 2, 0), (3, 4, 1), (20, 21, 1)]  # from, to, discount
-
-
-def test_observer_pairs_neighbours_and_skips_what_never_happened(table):
-    observer = TransitionObserver(table.write)
-    for told in TOLD:
-        observer(told)
-    table.flush()
-    assert [(row[0], row[-1], row[4]) for row in stored(table, 4)] == HAPPENED
 
 
 def test_windows_of_a_step_buffer_skip_what_never_happened():

@@ -137,8 +137,8 @@ def check_seed(seen):
     assert set(environments.seed[collects]) == {7}
     assert 7 + NOISE_SEED in set(seen.of("policy").seed.dropna())
     assert set(seen.of("evaluation").seed) >= {7 + EVAL_SEED}
-    if seen.executor != "notebook":  # which draws its random actions with TF-Agents
-        assert set(seen.of("random policy").seed) == {7 + NOISE_SEED}
+    shown = {7} if seen.executor == "notebook" else set()  # the batch that checks the losses
+    assert set(seen.of("random policy").seed) == {7 + NOISE_SEED, *shown}
 
 
 def check_strategy(seen):
@@ -146,15 +146,13 @@ def check_strategy(seen):
 
 
 def check_initial_collect_steps(seen):
-    if seen.executor == "notebook":
-        assert seen.evaluated.env_step.iloc[0] == 230
-        return
-    actions = 2 * len(seen.of("random action"))  # each lasts two env steps
-    if seen.executor == "local":
-        assert seen.evaluated.env_step.iloc[0] == 230 == actions
-    else:  # a worker reads the table's counters every 50 steps
+    random = seen.of("random action")
+    actions = 2 * (random.seed == 7 + NOISE_SEED).sum()  # each lasts two env steps
+    if seen.executor == "ray":  # a worker reads the table's counters every 50 steps
         assert 230 <= actions <= 230 + 50
         assert seen.of("table").min_size.max() == 230 / 2
+    else:
+        assert seen.evaluated.env_step.iloc[0] == 230 == actions
 
 
 def check_collect_steps_per_iteration(seen):
@@ -166,15 +164,13 @@ def check_collect_steps_per_iteration(seen):
 
 def check_action_repeat(seen):
     assert set(seen.of("policy").repeat) == {2}
-    if seen.executor != "notebook":  # whose random actions are TF-Agents', of one env step
-        assert set(seen.of("random policy").repeat) == {2}
+    assert set(seen.of("random policy").repeat) == {2}
     if seen.executor == "ray":
         assert seen.of("table").samples_per_insert.max() == 16, "a row for every second env step"
 
 
 def check_n_step(seen):
-    # Three actions of two env steps each; those of TF-Agents' actors last one.
-    assert set(seen.of("windows").n_step) == ({3, 6} if seen.executor == "notebook" else {6})
+    assert set(seen.of("windows").n_step) == {6}, "three actions of two env steps each"
     whole = seen.rows[:, 5] > 0
     same = np.isclose(seen.rows[:-3, 6:], seen.rows[3:, :3]).all(axis=1)
     assert same[whole[:-3]].mean() > 0.9, "the next observation is that of three actions later"

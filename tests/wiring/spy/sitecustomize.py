@@ -94,7 +94,7 @@ def _in_policies(module):
         draw = make(action_spec, seed)
 
         def act(observation):
-            record("random action")
+            record("random action", seed=seed)
             return draw(observation)
 
         return module.RepeatedPolicy(act, repeat)
