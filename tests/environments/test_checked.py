@@ -46,7 +46,7 @@ def collected(env, steps=20):
 
 
 def driven(env, steps=20):
-    """The transitions that TF-Agents' driver reports; the tutorial's actors in notebook 03 use it."""
+    """The transitions that TF-Agents' driver reports, as to the first actors of notebook 03."""
     told = []
     policy = RandomPyPolicy(env.time_step_spec(), env.action_spec(), seed=0)
     PyDriver(env, policy, [told.append], max_steps=steps).run(env.reset())
