@@ -70,6 +70,11 @@ def _of_environment(config: "SACConfig", name: str) -> Any:
     return TUNED.get(config.env_name, UNTUNED)[name]
 
 
+def _one_action(config: "SACConfig", name: str) -> int:
+    """Env steps for each gradient step, if left open: those of one action."""
+    return config.action_repeat
+
+
 def check_config(config: Any) -> None:
     """Rejects what is no configuration, such as a dictionary of parameters.
 
@@ -90,7 +95,8 @@ class SACConfig:
 
     The annotations give the types after checking. At run time a field also accepts a whole float
     (papermill passes `1e6` as `1000000.0`) and a number or tuple as text; a field whose default
-    is None also accepts None, which becomes the value that `TUNED` has for the environment.
+    is None also accepts None, which becomes the value that `TUNED` has for the environment;
+    for `collect_steps_per_iteration` it becomes `action_repeat`.
 
     Raises:
         ParameterError: for the first field that is not allowed, in the order below.
@@ -105,8 +111,10 @@ class SACConfig:
     strategy: str = text("auto", STRATEGY_PATTERN, STRATEGIES, "name")
     # Collection and replay
     initial_collect_steps: int = integer(None, 1, MANY, "env steps of warm-up", **_OPEN)
-    collect_steps_per_iteration: int = integer(1, 1, 10_000, "env steps per gradient step")
     action_repeat: int = integer(1, 1, 100, "env steps that each action lasts")
+    collect_steps_per_iteration: int = integer(
+        None, 1, 10_000, "env steps per gradient step", when_none=_one_action
+    )
     n_step: int = integer(None, 1, 100, "actions whose rewards a transition sums", **_OPEN)
     bootstrap_time_limits: bool = switch(True, "a time limit truncates, it does not terminate")
     replay: str = text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'", "name")

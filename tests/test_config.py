@@ -124,6 +124,13 @@ def test_none_becomes_what_suits_the_environment():
     assert SACConfig(reward_scale_factor=3).reward_scale_factor == 3.0
 
 
+def test_one_gradient_step_follows_each_action_unless_told_otherwise():
+    assert SACConfig().collect_steps_per_iteration == 1
+    assert SACConfig(action_repeat=3).collect_steps_per_iteration == 3
+    config = SACConfig(action_repeat=3, collect_steps_per_iteration=6)
+    assert config.collect_steps_per_iteration == 6
+
+
 @pytest.mark.parametrize(("given", "meant"), [("True", True), ("false", False), (0, False)])
 def test_a_switch_takes_what_papermill_passes(given, meant):
     assert SACConfig(critic_layer_norm=given).critic_layer_norm is meant
