@@ -22,9 +22,10 @@ EARLIER: dict[str, dict[str, str]] = {
     },
     "earlier-1e-3": {name: SOURCE[name] for name in ("gamma", DECAY)},
 }
-# Settings that may become the defaults. Minus one nat for each dimension of the action is the
-# target entropy of Haarnoja et al. (2018); TF-Agents' default is minus a half. With actions of two
-# env steps, a gradient step follows each action, and a transition sums six env steps' rewards.
+# Settings that were tried as defaults and not adopted. Minus one nat for each dimension of the
+# action is the target entropy of Haarnoja et al. (2018); TF-Agents' default is minus a half. With
+# actions of two env steps, a gradient step follows each action, and a transition sums six env
+# steps' rewards.
 CANDIDATES: dict[str, dict[str, str]] = {
     "target-entropy-8": {"target_entropy": "-8"},
     "action-repeat-2": {
@@ -50,8 +51,9 @@ SEEDS = (1, 2, 3, 4, 5)
 # The longer runs of the defaults resume those of 60 000 env steps. The checkpoints of seeds 2 to 4
 # were lost with their machine, so new seeds take their place; their runs still count at 60 000.
 LONGER_SEEDS = (1, 5, 6, 7, 8)
-# Seed 11 was stopped after 19 000 env steps, for lack of time; its checkpoint was not kept.
-CANDIDATE_SEEDS = (9, 10, 12, 13, 14)
+# Seed 11 was stopped after 19 000 env steps, for lack of time; its checkpoint was not kept. Seeds
+# 13 and 14 were planned, but not begun: with seed 12 the robot did not learn to walk.
+CANDIDATE_SEEDS = (9, 10, 12)
 
 
 def iterations(setting: str, budget: int) -> int:
