@@ -233,7 +233,7 @@ def comparison(ours: str, theirs: str, scores: Scores) -> str:
     found: dict[str, list[str]] = {"below": [], "above": []}
     for (env, (one, other)), p in zip(pairs.items(), values, strict=True):
         difference = float(np.mean(one) - np.mean(other))
-        parts.append(f"{env} {difference:+.0f} (p = {p:.2g})")
+        parts.append(f"{env} {difference:+.0f} (p = {p:.3g})")
         if p < LEVEL:
             found["below" if difference < 0 else "above"].append(env)
     verdicts = [f"significantly {side} on {listed(envs)}" for side, envs in found.items() if envs]
