@@ -212,7 +212,7 @@ def test_the_p_values_are_corrected_for_three_tests():
     sentence = standard_page.comparison("published", "sb3", scores)
     p = standard_page.statistics.welch([97.0, 98.0, 99.5], [100.0, 101.0, 102.5])
     assert p < 0.05 < 3 * p
-    assert f"Hopper-v4 -3 (p = {3 * p:.2g})" in sentence
+    assert f"Hopper-v4 -3 (p = {3 * p:.3g})" in sentence
     assert ": no significant difference on any" in sentence
 
 
