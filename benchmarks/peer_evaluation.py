@@ -49,11 +49,13 @@ class Evaluating(BaseCallback):
         env: separate from the one that is trained on.
         every: env steps between two evaluations.
         episodes: of each of them.
+        action_repeat: env steps of one step of the model.
     """
 
-    def __init__(self, env: gymnasium.Env, every: int, episodes: int):
+    def __init__(self, env: gymnasium.Env, every: int, episodes: int, action_repeat: int = 1):
         super().__init__()
         self._env, self._every, self._episodes = env, every, episodes
+        self._action_repeat = action_repeat
         self._begin, self._spent = time.monotonic(), 0.0
         self.rows: list[dict[str, Any]] = []
 
@@ -62,8 +64,8 @@ class Evaluating(BaseCallback):
         return time.monotonic() - self._begin - self._spent
 
     def _on_step(self) -> bool:
-        step = self.num_timesteps
-        if step % self._every == 0 and step >= self.model.learning_starts:
+        step = self.num_timesteps * self._action_repeat
+        if step % self._every == 0 and self.num_timesteps >= self.model.learning_starts:
             self.evaluate(step, self._episodes, EVAL_SEED)
         return True
 

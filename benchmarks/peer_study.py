@@ -22,15 +22,16 @@ from benchmarks import peer
 from benchmarks.peer_evaluation import EVAL_SEED, Evaluating
 
 EVAL_EVERY, EVAL_EPISODES, FINAL_EPISODES = 2_500, 5, 20
-# labkit's choices for this robot, as far as the peers have them. CrossQ normalises its critics and
-# delays its actor by itself.
+# labkit's choices for this robot, as far as the peers have them. A peer's step is an action, which
+# lasts `ACTION_REPEAT` env steps. CrossQ normalises its critics and delays its actor by itself.
 REWARD_SCALE = 20.0
+ACTION_REPEAT, GAMMA = 2, 0.995  # GAMMA is the discount per env step
 SCALES = np.array([3.14] * 8 + [20.0] * 8 + [5.7] * 8 + [1.0] * 4, np.float32)
 CHOICES: dict[str, Any] = {
-    "gamma": 0.995,
-    "n_steps": 5,
-    "learning_starts": 5_000,  # env steps of warm-up
-    "target_entropy": -4.0,
+    "gamma": GAMMA**ACTION_REPEAT,
+    "n_steps": 3,
+    "learning_starts": 5_000 // ACTION_REPEAT,  # actions; 5 000 env steps of warm-up
+    "target_entropy": -8.0,
     "ent_coef": f"auto_{math.exp(-4.0)}",  # learned; the initial temperature
 }
 RATE, DECAY_STEPS = 1e-3, 20_000  # the learning rate, and the gradient steps that halve it
@@ -44,12 +45,16 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 PACKAGES = ("stable_baselines3", "sbx-rl", "jax", "torch", "numpy", "gym", "pybullet")
 
 
-class Scaled(gymnasium.Wrapper):
-    """Divides observations by `SCALES` and multiplies rewards, as labkit's networks and loss do."""
+class LikeLabkit(gymnasium.Wrapper):
+    """Repeats each action, divides observations by `SCALES` and multiplies rewards, as labkit does.
 
-    def __init__(self, env: gymnasium.Env, reward_scale: float):
+    The reward of an action is the sum over its env steps, each discounted by `discount` to the
+    power of the steps before it.
+    """
+
+    def __init__(self, env: gymnasium.Env, reward_scale: float, discount: float):
         super().__init__(env)
-        self._reward_scale = reward_scale
+        self._reward_scale, self._discount = reward_scale, discount
 
     def reset(self, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
         """Begins an episode."""
@@ -57,22 +62,21 @@ class Scaled(gymnasium.Wrapper):
         return observation / SCALES, info
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Takes one env step."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return observation / SCALES, reward * self._reward_scale, terminated, truncated, info
+        """Takes the env steps of one action, fewer if the episode ends."""
+        total, factor = 0.0, self._reward_scale
+        for _ in range(ACTION_REPEAT):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total, factor = total + factor * float(reward), factor * self._discount
+            if terminated or truncated:
+                break
+        return observation / SCALES, total, terminated, truncated, info
 
 
-def environment(tuned: bool, reward_scale: float) -> gymnasium.Env:
-    """The Minitaur; with scaled observations and rewards if `tuned`."""
-    made = peer.minitaur()
-    return Scaled(made, reward_scale) if tuned else made
-
-
-def decaying_rate(env_steps: int) -> Callable[[float], float]:
-    """The learning rate as a function of the share of `env_steps` that remains, as in labkit."""
+def decaying_rate(actions: int) -> Callable[[float], float]:
+    """The learning rate as a function of the share of `actions` that remains, as in labkit."""
 
     def rate(remaining: float) -> float:
-        gradient_steps = (1 - remaining) * env_steps - CHOICES["learning_starts"]
+        gradient_steps = (1 - remaining) * actions - CHOICES["learning_starts"]
         return RATE / (1 + max(gradient_steps, 0) / DECAY_STEPS)
 
     return rate
@@ -92,13 +96,15 @@ def main() -> None:
     random.seed(options.seed)
     np.random.seed(options.seed)
     with peer.hidden_output():
-        env, eval_env = environment(tuned, REWARD_SCALE), environment(tuned, 1.0)
+        env, eval_env, repeat = peer.minitaur(), peer.minitaur(), 1
         own: dict[str, Any] = {"device": "cpu", "seed": options.seed}
         if tuned:
-            own["learning_rate"] = decaying_rate(options.steps)
+            env, eval_env = LikeLabkit(env, REWARD_SCALE, GAMMA), LikeLabkit(eval_env, 1.0, 1.0)
+            repeat = ACTION_REPEAT
+            own["learning_rate"] = decaying_rate(options.steps // repeat)
         model = peer.make(algorithm, env, **own, **settings)
-        evaluating = Evaluating(eval_env, EVAL_EVERY, EVAL_EPISODES)
-        model.learn(options.steps, callback=evaluating)
+        evaluating = Evaluating(eval_env, EVAL_EVERY, EVAL_EPISODES, repeat)
+        model.learn(options.steps // repeat, callback=evaluating)
         evaluating.evaluate(options.steps, FINAL_EPISODES, EVAL_SEED + 1)
     result = {
         "settings": options.settings,

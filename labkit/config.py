@@ -15,18 +15,20 @@ from labkit.parameters import MANY, integer, numbers, real, switch, text, unknow
 # What is tuned to one environment, for that one alone: `labkit.train` rejects these for another
 # environment that `make_env` returns under its name. The Minitaur's reward is about 0.01 per step,
 # so that at log α = 0 the entropy bonus drowns it; its motor velocities reach 20 rad/s while
-# quaternions stay below 1. The rewards of five steps of 10 ms carry more signal than a
-# single one. With a discount of 0.99, all later rewards together weigh as much as those of one
+# quaternions stay below 1. An action lasts two steps of 10 ms: random actions move the robot
+# further, and an env step costs half a gradient step. The rewards of three actions carry more
+# signal than those of one. With a discount of 0.99, all later rewards together weigh as much as those of one
 # second, so a termination costs only about that.
 # results/minitaur/README.md has the reason for each, and the runs so far.
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
         "reward_scale_factor": 20.0,
         "initial_log_alpha": -4.0,
-        "target_entropy": -4.0,
+        "target_entropy": -8.0,
         "gamma": 0.995,
         "initial_collect_steps": 5_000,
-        "n_step": 5,
+        "action_repeat": 2,
+        "n_step": 3,
         "critic_learning_rate": 1e-3,
         "actor_learning_rate": 1e-3,
         "alpha_learning_rate": 1e-3,
@@ -42,6 +44,7 @@ UNTUNED: dict[str, Any] = {
     "target_entropy": None,  # −0.5 nats for each dimension of the action
     "gamma": 0.99,
     "initial_collect_steps": 10_000,
+    "action_repeat": 1,
     "n_step": 1,
     "critic_learning_rate": 3e-4,
     "actor_learning_rate": 3e-4,
@@ -53,21 +56,33 @@ UNTUNED: dict[str, Any] = {
     "critic_layer_norm": False,
     "observation_scale": (),  # empty: observations are used as they are
 }
-# Fields that the runs of earlier versions lack, with the values that those versions used.
+# Fields that the runs of earlier versions lack, with the values that those versions used; and
+# those for one environment.
 ADDED: dict[str, Any] = {
     "action_repeat": 1,
     "actor_update_period": 1,
     "learning_rate_decay_steps": 0,
 }
+ADDED_TUNED: dict[str, dict[str, Any]] = {"MinitaurBulletEnv-v0": {"target_entropy": -4.0}}
 # These do not change what is learned: a run may be resumed with others.
 FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds", "environment_timeout")
 STRATEGIES = "'auto', 'cpu', 'gpu', 'tpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
 STRATEGY_PATTERN = r"auto|cpu|gpu|tpu|mirrored(:([1-9]|[1-5]\d|6[0-4]))?"
 
 
+def with_added(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a run of any version, with those that its version lacked."""
+    return {**ADDED, **ADDED_TUNED.get(fields.get("env_name", ""), {}), **fields}
+
+
 def _of_environment(config: "SACConfig", name: str) -> Any:
     """The value of a field that was left open: its environment's."""
     return TUNED.get(config.env_name, UNTUNED)[name]
+
+
+def _one_action(config: "SACConfig", name: str) -> int:
+    """Env steps for each gradient step, if left open: those of one action."""
+    return config.action_repeat
 
 
 def check_config(config: Any) -> None:
@@ -90,7 +105,8 @@ class SACConfig:
 
     The annotations give the types after checking. At run time a field also accepts a whole float
     (papermill passes `1e6` as `1000000.0`) and a number or tuple as text; a field whose default
-    is None also accepts None, which becomes the value that `TUNED` has for the environment.
+    is None also accepts None, which becomes the value that `TUNED` has for the environment;
+    for `collect_steps_per_iteration` it becomes `action_repeat`.
 
     Raises:
         ParameterError: for the first field that is not allowed, in the order below.
@@ -105,8 +121,10 @@ class SACConfig:
     strategy: str = text("auto", STRATEGY_PATTERN, STRATEGIES, "name")
     # Collection and replay
     initial_collect_steps: int = integer(None, 1, MANY, "env steps of warm-up", **_OPEN)
-    collect_steps_per_iteration: int = integer(1, 1, 10_000, "env steps per gradient step")
-    action_repeat: int = integer(1, 1, 100, "env steps that each action lasts")
+    action_repeat: int = integer(None, 1, 100, "env steps that each action lasts", **_OPEN)
+    collect_steps_per_iteration: int = integer(
+        None, 1, 10_000, "env steps per gradient step", when_none=_one_action
+    )
     n_step: int = integer(None, 1, 100, "actions whose rewards a transition sums", **_OPEN)
     bootstrap_time_limits: bool = switch(True, "a time limit truncates, it does not terminate")
     replay: str = text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'", "name")

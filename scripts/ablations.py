@@ -28,7 +28,7 @@ def section(table: pd.DataFrame, figure: str) -> str:
 ## Other settings, {spaced(study.ABLATION_BUDGET)} env steps
 
 This table has the settings with two seeds or more{"; the next one has those with one" if single else ""}. Each `no-` row is an ablation: it sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
-the source document, and the `earlier-` rows change several choices. `action-repeat-2` is a candidate for the next defaults; it includes `target-entropy-8`, an earlier candidate. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
+the source document, and the `earlier-` rows change several choices. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
@@ -202,8 +202,11 @@ The reason for each choice:
 - **Observation scale**: motor velocities reach 20 rad/s and torques 5.7, while the components of the base's quaternion stay within 1. Without scaling, the
   velocities dominate the input of the first layer.
 - **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 steps after it was stored. labkit keeps 1 000 000.
-- **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of five rewards carries more signal than a single one.
-  One update also carries a value back over five states instead of one, so a value needs only a fifth as many updates to reach an earlier state.
+- **Action repeat**: an action lasts two env steps (20 ms). Random actions move the robot further, and 100 env steps take 50 gradient steps instead of 100.
+  In the table, `earlier-one-step` has actions of one env step, five-step returns and a target entropy of -4.
+- **n-step returns**: an action of 20 ms moves a walking robot by about two centimetres. The sum of the rewards of three actions carries more signal than those of a single one.
+  One update also carries a value back over three actions instead of one, so a value needs only a third as many updates to reach an earlier state.
+- **Target entropy**: -8 is minus one nat for each dimension of the action, as in Haarnoja et al. (2018). TF-Agents' default is half of it.
 - **Discount**: at 0.99 per step of 10 ms, the horizon is about one second, so a fall loses about one second of reward. At 0.995 the horizon is two seconds.
 - **Learning rates** of 1e-3 learn fast, but late in training they make the policy change much between two evaluations. So they decay: those of the critics to a half after 20 000
   gradient steps, to a third after 40 000, those of the actor and the temperature, which take every second step, half as fast. The formula 1 / (1 + t / 20 000) does not depend on the length of the run, so a run can be continued.

@@ -101,12 +101,12 @@ def text(found: list[dict[str, Any]]) -> str:
     make peers                          # runs what is missing, then writes this page
     make peers ARGS=page                # the page alone
 
-Each run trains in the same registered environment for {spaced(100_000)} env steps, with one gradient step for each env step after the warm-up. Then it
-plays 20 deterministic episodes. "labkit's choices" are scaled observations, rewards × 20, five-step returns, γ = 0.995, a warm-up of 5 000 env steps, a
+Each run trains in the same registered environment for {spaced(100_000)} env steps, with one gradient step for each action after the warm-up. Then it
+plays 20 deterministic episodes. "labkit's choices" are actions of two env steps, scaled observations, rewards × 20, three-step returns, γ = 0.995 per env step, a warm-up of 5 000 env steps, a
 learning rate of 1e-3 that decays as in labkit, and labkit's target entropy and initial temperature. In SBX, fewer rates decay: none in CrossQ, and in SAC not that of
-the temperature. The rate of SAC's delayed actor decays by env steps; in labkit it decays by steps of the actor, which are half as many. SBX's SAC also has critics with layer
+the temperature. The rate of SAC's delayed actor decays by steps of the critics; in labkit it decays by steps of the actor, which are half as many. SBX's SAC also has critics with layer
 normalisation and a delayed actor. CrossQ normalises its critics and delays its actor by default. With its defaults, a
-library uses unscaled observations and rewards, and a warm-up of 100 env steps. The scores of two seeds differ by several points, so three seeds
+library uses actions of one env step, unscaled observations and rewards, and a warm-up of 100 env steps. The scores of two seeds differ by several points, so three seeds
 show large differences only. A run is evaluated on five episodes every 2 500 env steps. It has reached +10 if two consecutive evaluations have a
 mean of at least 10; "steps to +10" is the env step of the first of the two. "Minutes" is the training time without evaluations; other runs used the
 machine at the same time.

@@ -18,7 +18,7 @@ from labkit.plotting import run_plots
 from labkit.plotting.video import Recording
 
 ROOT = Path(__file__).resolve().parent.parent
-EARLIER_WARM_UP = 10_000  # env steps, of labkit 0.1
+EARLIER_WARM_UP, EARLIER_SEEDS = 10_000, (1, 2, 3, 4, 5)  # of labkit 0.1; the former in env steps
 EPISODES = SACConfig().num_eval_episodes
 WALKING = 10.0  # a mean return of a robot that walks
 PPO2, ES, THRESHOLD = (score for score, _ in comparison_plots.PUBLISHED_SCORES)
@@ -60,15 +60,15 @@ HEAD = """
 This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults, an
 ablation (the defaults with one choice set to the value of the source document, TF-Agents' tutorial on SAC), or other settings that are named below. A final return is the mean
 return of 20 deterministic episodes after the last step, in the environment's own reward. Length and seeds
-of a run were fixed before it started; no checkpoint and no seed was chosen by its score. The plan changed twice. The checkpoints of seeds 2, 3 and 4 of the
-defaults were lost, so seeds 6, 7 and 8 take their place in the longer runs. `target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it,
-took its place. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
+of a run were fixed before it started; no checkpoint and no seed was chosen by its score. The plan changed three times. The checkpoints of seeds 2, 3 and 4 of
+`earlier-one-step` were lost, so seeds 6, 7 and 8 took their place in the longer runs. `earlier-target-entropy-8` was planned with five seeds; after three of them had run, the present defaults
+took its place. Their seed 11 was stopped for lack of time, so seed 14 takes its place. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
 play different final episodes (`labkit.training.components.evaluation_seed`). One command
 computes every number and figure below from the runs in [study/](study):
 
     make results                       # makes the missing runs (a day for all), then writes this page
     make results ARGS=page             # the page alone, in seconds
-    make results ARGS='run --setting defaults --seed 3 --budget 60000'
+    make results ARGS='run --setting defaults --seed 12 --budget 60000'
 
 For five seeds or more the page gives the interquartile mean (IQM) over seeds and a percentile bootstrap interval (Agarwal et al., 2021); for
 fewer it gives the return of each seed. The interval has a nominal level of 95 %, but with few seeds it is too narrow. A simulation with
@@ -77,8 +77,8 @@ normally distributed returns measured how often such an interval contains the tr
 draws, so a repeated run of a seed has another score.
 
 The defaults changed after labkit 0.1. [The study of labkit 0.1](v0.1/README.md) has its own page; its runs are not compared with those below.
-Three settings in the table of ablations, `earlier-3e-4`, `earlier-3e-4-delayed` and `earlier-1e-3`, were the defaults for a short time, before the present
-defaults were chosen. The page lists every run of them. Two other pages list the [trials](trials/README.md), runs of other settings made while the defaults were chosen and later, and
+Four settings in the table of other settings, `earlier-3e-4`, `earlier-3e-4-delayed`, `earlier-1e-3` and `earlier-one-step`, were the defaults for a time. The other `earlier-`
+settings differ from `earlier-one-step` in one choice. The page lists every run of them. Two other pages list the [trials](trials/README.md), runs of other settings made while the defaults were chosen and later, and
 [other libraries](peers/README.md) on the same robot.
 """
 
@@ -111,10 +111,10 @@ def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str) -> str:
 {table.distance.mean():.2f} m in ten seconds, mean episode length {table.length.mean():.0f} of 1000 steps. {reached_threshold(values)}
 
 {speed_of_learning(runs, iterations)}
-{earlier_defaults(iterations)}
+{earlier_defaults(budget)}
 {markdown(pd.DataFrame(rows))}
 
-The first {spaced(budget - iterations)} env steps are warm-up with random actions; one gradient step follows each later env step ({spaced(iterations)} gradient steps). A run is evaluated every
+The first {spaced(study.warm_up("defaults"))} env steps are warm-up with random actions. Each action lasts {counted(SACConfig().action_repeat, "env step")}, and one gradient step follows each action after the warm-up ({spaced(iterations)} gradient steps). A run is evaluated every
 2 500 steps, on five episodes. A return counts as reached when two consecutive evaluations have at least that mean. "Steps to" gives the env step
 of the first of the two. "Minutes to" is the training time until then, without warm-up and evaluations. The machines were shared with other work.
 
@@ -125,15 +125,14 @@ the TF-Agents tutorial {tutorial_return:+.2f} after {spaced(tutorial_steps + run
 """
 
 
-def earlier_defaults(iterations: int) -> str:
-    """A paragraph with the returns of labkit 0.1's defaults after as many env steps; or nothing."""
+def earlier_defaults(budget: int) -> str:
+    """A paragraph with the returns of labkit 0.1's defaults after `budget` env steps; or nothing."""
     folder = ROOT / "results" / "minitaur" / "v0.1" / "study" / "defaults"
     if not folder.is_dir():
         return ""
-    shorter = EARLIER_WARM_UP - SACConfig().initial_collect_steps
-    table = compare.scores(compare.find_runs(folder)[0], iterations - shorter)
-    values = list(table[table.seed.isin(study.SEEDS)]["return"])
-    if len(values) < len(study.SEEDS):
+    table = compare.scores(compare.find_runs(folder)[0], budget - EARLIER_WARM_UP)
+    values = list(table[table.seed.isin(EARLIER_SEEDS)]["return"])
+    if len(values) < len(EARLIER_SEEDS):
         return ""
     return f"""
 The defaults of labkit 0.1 after as many env steps: {aggregate(values)} ([their page](v0.1/README.md)). Those runs come from machines that

@@ -19,14 +19,17 @@ import pandas as pd
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
+import study  # noqa: E402
+
 from benchmarks.page_text import markdown, spaced  # noqa: E402
 from labkit.analysis import milestones  # noqa: E402
 from labkit.analysis.choices import setting_fields, with_one_rate  # noqa: E402
-from labkit.config import ADDED, SACConfig  # noqa: E402
+from labkit.config import SACConfig, with_added  # noqa: E402
 
 TRIALS = ROOT / "results" / "minitaur" / "trials"
 # Parameters that labkit no longer has, or never had, with the value that changes nothing.
 OTHER_CODE = {"greedy_share": 0.0, "warm_up_correlation": 0.0}
+THEN = "earlier-one-step"  # the defaults when the last trials were made
 # Changes of the code that were tried and not kept, by the folder of their trials.
 CHANGES = {
     "correlated-noise": "exploration noise: correlation 0.9 from step to step",
@@ -87,7 +90,7 @@ def row(folder: Path) -> dict[str, str]:
     walks = milestones.sustained(rows.env_step.tolist(), means.tolist(), 10.0)
     values = content["config"]
     return {
-        "differs from the defaults in": setting(values),
+        f"differs from `{THEN}` in": setting(values),
         "change of the code": CHANGES.get(folder.parent.name, ""),
         "gradient steps per env step": f"{ratio(rows):.3g}",
         "seed": str(values["seed"]),
@@ -101,9 +104,9 @@ def row(folder: Path) -> dict[str, str]:
 
 
 def setting(values: dict[str, Any]) -> str:
-    """The parameters that differ from labkit's defaults now, as in `n_step 8; gamma 0.995`."""
-    present = setting_fields(SACConfig(), {}) | OTHER_CODE
-    given = with_one_rate({**ADDED, **values})
+    """The parameters that differ from the last defaults of that time: `n_step 8; gamma 0.99`."""
+    present = setting_fields(SACConfig.parse(study.SETTINGS[THEN]), {}) | OTHER_CODE
+    given = with_one_rate(with_added(values))
     names = sorted(name for name in present if name in given)
     return "; ".join(
         f"{name} {given[name]}" for name in names if not np.array_equal(given[name], present[name])
@@ -134,12 +137,12 @@ def repeated_actions() -> str:
     scores = [final("action-repeat_target-entropy-8", seed) for seed in (1, 5, 7)]
     return (
         "With two env steps for each action and a target entropy of -8, three of four seeds had "
-        f"{', '.join(scores[:-1])} and {scores[-1]} (seeds 1, 5 and 7) after 60 000 env steps, with half of the gradient steps of the defaults. "
+        f"{', '.join(scores[:-1])} and {scores[-1]} (seeds 1, 5 and 7) after 60 000 env steps, with half of the gradient steps of the defaults of that time. "
         f"Seed 6 had {final('action-repeat_target-entropy-8', 6)}: its robot kept falling. None of these changes helped seed 6: two gradient steps for each action, "
         "four env steps for each action, the mean of the critics in place of their minimum, an entropy term that is 0 at the target entropy "
         "(so that a low entropy is no penalty for each step in which the robot stays upright), a target entropy of -4, a longer horizon. "
         "With one env step for each action, seed 6 did learn. "
-        "So the default is one env step; the parameter `action_repeat` sets another number. [The study](../README.md) plans more seeds of this setting, as `action-repeat-2`."
+        "[The study](../README.md) ran other seeds of the setting with the two env steps and -8, which has become the default."
     )
 
 
@@ -150,8 +153,8 @@ def page() -> str:
 
     .venv/bin/python scripts/trials.py              # writes this page from the runs in this folder
 
-This page lists runs that were made while the defaults were chosen, and later, while better ones were sought. Each run had one core, while other programs ran on the machine. The scores of two
-seeds differ by several points, so these runs do not rank the settings. [The study](../README.md) has runs of the defaults.
+This page lists runs that were made while the defaults were chosen. The last defaults before the present ones are `{THEN}` in [the study](../README.md); "the defaults" below means these. Each run had one core, while other programs ran on the machine. The scores of two
+seeds differ by several points, so these runs do not rank the settings. The study has more seeds of fewer settings.
 
 Every 2 500 env steps, a run is evaluated on five episodes. It has reached +10 if two consecutive evaluations have a mean of at least 10; "steps to +10"
 is the env step of the first of the two. A run whose last evaluation has fewer than 20 episodes was stopped before its end.
@@ -161,7 +164,7 @@ Some trials used code that labkit no longer has. `warm_up_correlation` is the co
 env steps, needed a change of the code (`-dirty`). In the latter, `gamma`, `n_step` and `initial_collect_steps` count actions; in labkit's parameters, only `n_step` does.
 
 Of the last changes of a single parameter, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with the
-defaults had higher returns after 60 000 env steps. But runs of the same two seeds in [the study](../README.md), as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as
+defaults had higher returns after 60 000 env steps. But runs of the same two seeds in [the study](../README.md), as the setting `earlier-target-entropy-8`, gained less: two runs of one seed differ by as much as
 the gain.
 
 {repeated_actions()}

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import labkit
-from labkit.config import ADDED
+from labkit.config import with_added
 
 FOLDER = Path(__file__).parent / "data" / "run_0.1"
 
@@ -23,4 +23,4 @@ def copy(kind: str, target: Path, num_iterations: int) -> labkit.SACConfig:
     content["config"]["greedy_share"] = 0.0
     (target / "config.json").write_text(json.dumps(content))
     del content["config"]["greedy_share"]
-    return labkit.SACConfig.parse({**ADDED, **content["config"], "num_iterations": num_iterations})
+    return labkit.SACConfig.parse({**with_added(content["config"]), "num_iterations": num_iterations})

@@ -113,15 +113,24 @@ def test_unknown_name_says_what_was_meant():
 def test_none_becomes_what_suits_the_environment():
     minitaur = SACConfig()
     assert (minitaur.reward_scale_factor, minitaur.initial_log_alpha) == (20.0, -4.0)
-    assert (minitaur.n_step, minitaur.actor_update_period, minitaur.gamma) == (5, 2, 0.995)
-    assert minitaur.target_entropy == -4.0
+    assert (minitaur.n_step, minitaur.actor_update_period, minitaur.gamma) == (3, 2, 0.995)
+    assert minitaur.target_entropy == -8.0
+    assert (minitaur.action_repeat, minitaur.collect_steps_per_iteration) == (2, 2)
     assert minitaur.critic_layer_norm
     assert len(minitaur.observation_scale) == 28
     other = SACConfig(env_name="HalfCheetahBulletEnv-v0")
     assert (other.reward_scale_factor, other.observation_scale, other.n_step) == (1.0, (), 1)
     assert (other.actor_update_period, other.learning_rate_decay_steps, other.gamma) == (1, 0, 0.99)
+    assert (other.action_repeat, other.collect_steps_per_iteration) == (1, 1)
     assert not other.critic_layer_norm
     assert SACConfig(reward_scale_factor=3).reward_scale_factor == 3.0
+
+
+def test_one_gradient_step_follows_each_action_unless_told_otherwise():
+    other = {"env_name": "HalfCheetahBulletEnv-v0", "action_repeat": 3}
+    assert SACConfig(**other).collect_steps_per_iteration == 3
+    assert SACConfig(**other, collect_steps_per_iteration=6).collect_steps_per_iteration == 6
+    assert SACConfig(action_repeat=1).collect_steps_per_iteration == 1
 
 
 @pytest.mark.parametrize(("given", "meant"), [("True", True), ("false", False), (0, False)])

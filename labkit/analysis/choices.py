@@ -24,7 +24,7 @@ RATES = ("critic_learning_rate", "actor_learning_rate", "alpha_learning_rate")
 ENOUGH_SEEDS = 3  # of each setting: then a pair at the present defaults is preferred
 COLUMNS = ["without", "with", "return without", "return with", "difference", "seeds", "steps"]
 Fields = dict[str, Any]
-Scores = Mapping[int, Mapping[int, list[float]]]  # by gradient step and seed: returns of its runs
+Scores = Mapping[int, Mapping[int, list[float]]]  # by env step and seed: returns of its runs
 
 
 def show_study(folder: Folder, without: Mapping[str, Any] = TUTORIAL) -> pd.DataFrame:
@@ -40,8 +40,8 @@ def show_study(folder: Folder, without: Mapping[str, Any] = TUTORIAL) -> pd.Data
     Returns:
         One row per field, the largest difference first, with the columns without and with (the
         values), return without and return with (mean over seeds of an evaluation's mean return),
-        difference, seeds (`with / without`), steps (gradient steps after which both were
-        evaluated).
+        difference, seeds (`with / without`), steps (env steps, warm-up included, after which
+        both were evaluated).
     """
     try:
         runs, _ = find_runs(folder)
@@ -79,7 +79,7 @@ def _settings(runs: list[TrackedRun]) -> list[tuple[Fields, Scores]]:
         complete = evaluated.eval_returns.map(len) >= run.config.num_eval_episodes
         for step in set(evaluated.gradient_step[complete]) - {0}:
             if (row := run.evaluation_at(step)) is not None:
-                scores[int(step)][run.config.seed].append(row.eval_return)
+                scores[int(row.env_step)][run.config.seed].append(row.eval_return)
     return [(fields, scores) for fields, scores in found]
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from labkit.config import ADDED, SACConfig
+from labkit.config import SACConfig, with_added
 from labkit.errors import ParameterError
 from labkit.parameters import REMOVED
 
@@ -19,7 +19,7 @@ def read_config(path: Path) -> SACConfig:
     """
     fields = {name: value for name, value in _fields(path).items() if name not in REMOVED}
     try:
-        return SACConfig.parse({**ADDED, **fields})
+        return SACConfig.parse(with_added(fields))
     except (ParameterError, TypeError, AttributeError) as error:
         raise ParameterError(f"{path / 'config.json'} is damaged: {error}") from None
 

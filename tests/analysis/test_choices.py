@@ -28,7 +28,7 @@ def folder(tmp_path):
 def test_a_choice_has_its_score_with_and_without(folder):
     table = show_study(folder)
     assert table.index.tolist() == ["n_step"]
-    expected = ["1", "5", 4.0, 20.0, 16.0, "3 / 2", 20]
+    expected = ["1", "3", 4.0, 20.0, 16.0, "3 / 2", 30]
     assert table.loc["n_step"].tolist() == expected
 
 

@@ -48,14 +48,17 @@ def test_the_peers_get_labkits_observation_scale():
 
 def test_the_peers_get_labkits_hyperparameters():
     tuned = TUNED["MinitaurBulletEnv-v0"]
-    choices = eval(ast.unparse(assigned("CHOICES")), {"math": math})
+    repeat, gamma = eval(ast.unparse(assigned("(ACTION_REPEAT, GAMMA)")))
+    names = {"math": math, "ACTION_REPEAT": repeat, "GAMMA": gamma}
+    choices = eval(ast.unparse(assigned("CHOICES")), names)
+    assert (repeat, gamma) == (tuned["action_repeat"], tuned["gamma"])
     assert choices["n_steps"] == tuned["n_step"]
-    assert choices["learning_starts"] == tuned["initial_collect_steps"]
+    assert choices["learning_starts"] * repeat == tuned["initial_collect_steps"]
     assert choices["target_entropy"] == tuned["target_entropy"]
     initial = math.exp(tuned["initial_log_alpha"])
     assert float(choices["ent_coef"].removeprefix("auto_")) == pytest.approx(initial)
     assert eval(ast.unparse(assigned("REWARD_SCALE"))) == tuned["reward_scale_factor"]
-    assert choices["gamma"] == tuned["gamma"]
+    assert choices["gamma"] == gamma**repeat
     rate, decay_steps = eval(ast.unparse(assigned("(RATE, DECAY_STEPS)")))
     assert {rate} == {tuned[f"{part}_learning_rate"] for part in ("critic", "actor", "alpha")}
     assert decay_steps == tuned["learning_rate_decay_steps"]
