@@ -36,7 +36,7 @@ class TimedRun(run_directory.Run):
 def configure(
     warmup: int, iterations: int, initial: int, same_work: bool = False
 ) -> labkit.SACConfig:
-    """The defaults for the Minitaur, without evaluations.
+    """The defaults for the Minitaur, without evaluations, and with one env step per iteration.
 
     With `same_work` each iteration does what it does in the peers: plain critics, and a gradient
     step of the actor too. The run writes a row of metrics at the end of the warm-up and of the

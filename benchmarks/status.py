@@ -101,7 +101,7 @@ def sentence() -> str:
         for key in ("labkit", "labkit_same")
     )
     text = (
-        f"With layers of the same size and {machine['cores']} cores, labkit's loop is {times:.1f} times as fast as the loop of the TF-Agents tutorial. labkit's defaults\n"
+        f"With layers of the same size and {machine['cores']} cores, labkit's loop is {times:.1f} times as fast as the loop of the TF-Agents tutorial. Here an iteration is one env step and one gradient step. labkit's defaults\n"
         f"update the actor only in every second iteration. If both do the same work in each iteration, labkit's loop is {same:.1f} times as fast. {growth(results)}`make bench` measured\n"
         f"this on {machine['date']} (commit {machine['commit']})."
     )

@@ -17,8 +17,8 @@ from labkit.parameters import MANY, integer, numbers, real, switch, text, unknow
 # so that at log α = 0 the entropy bonus drowns it; its motor velocities reach 20 rad/s while
 # quaternions stay below 1. An action lasts two steps of 10 ms: random actions move the robot
 # further, and an env step costs half a gradient step. The rewards of three actions carry more
-# signal than those of one. With a discount of 0.99, all later rewards together weigh as much as those of one
-# second, so a termination costs only about that.
+# signal than those of one. With a discount of 0.99, all later rewards together weigh as much as
+# those of one second, so a termination costs only about that.
 # results/minitaur/README.md has the reason for each, and the runs so far.
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {

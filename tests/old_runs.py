@@ -23,4 +23,6 @@ def copy(kind: str, target: Path, num_iterations: int) -> labkit.SACConfig:
     content["config"]["greedy_share"] = 0.0
     (target / "config.json").write_text(json.dumps(content))
     del content["config"]["greedy_share"]
-    return labkit.SACConfig.parse({**with_added(content["config"]), "num_iterations": num_iterations})
+    return labkit.SACConfig.parse(
+        {**with_added(content["config"]), "num_iterations": num_iterations}
+    )

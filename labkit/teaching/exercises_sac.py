@@ -237,36 +237,36 @@ def horizon(answer: Callable) -> None:
         )
 
 
-def steps_per_fall(answer: Callable) -> None:
-    """03.8: env steps per fall, from the discounts of the rows of a table."""
-    episodes = [(40, True), (60, True), (100, False)]  # env steps, and whether the last is a fall
-    steps = sum(length for length, _ in episodes)
+def actions_per_fall(answer: Callable) -> None:
+    """03.8: actions per fall, from the discounts of the rows of a table."""
+    episodes = [(40, True), (60, True), (100, False)]  # actions, and whether the last is a fall
+    actions = sum(length for length, _ in episodes)
     falls = sum(fell for _, fell in episodes)
     for n in (5, 1):
         discounts = _discounts(episodes, n, gamma=0.99)
-        given, true = number_of(call(answer, discounts, n)), steps / falls
+        given, true = number_of(call(answer, discounts, n)), actions / falls
         if np.isclose(given, true, rtol=1e-4):
             continue
         below = float(np.mean(discounts < 1))
         usual: dict[float, str] = {
             true / n: f"Each fall is in {n} rows, so you count it {n} times.",
-            1 / true: "That is falls per env step: the other way round.",
+            1 / true: "That is falls per action: the other way round.",
             true / n**2: f"Each fall is in {n} rows: multiply by n, do not divide.",
             n / below: "γ^(n−1) is below 1 without a fall: a fall has a discount of 0.",
             1 / below: "γ^(n−1) is below 1 without a fall: a fall has a discount of 0.",
         }
         hints = [text for wrong, text in usual.items() if np.isclose(given, wrong)]
         raise WrongAnswer(
-            f"{falls} falls in {steps} env steps, rows of {n}: {true:g} env steps per fall, yours "
+            f"{falls} falls in {actions} actions, rows of {n}: {true:g} actions per fall, yours "
             f"is {given:.3g}. {hints[0] if hints else 'n / (share of the rows with discount 0).'}"
         )
 
 
 def _discounts(episodes: list[tuple[int, bool]], n: int, gamma: float) -> np.ndarray:
-    """The discount column `[rows] float64` of a table whose rows span up to `n` env steps."""
+    """The discount column `[rows] float64` of a table whose rows span up to `n` actions."""
     column = []
     for length, fell in episodes:
-        for left in range(length, 0, -1):  # env steps to the end of the episode
+        for left in range(length, 0, -1):  # actions to the end of the episode
             column.append(0.0 if fell and left <= n else gamma ** (min(n, left) - 1))
     return np.array(column)
 
@@ -334,7 +334,7 @@ EXERCISES = {
     ),
     "03.7": Exercise(horizon, "The critics hardly see rewards beyond this horizon."),
     "03.8": Exercise(
-        steps_per_fall, "Rows overlap, so a share of rows is not a share of env steps."
+        actions_per_fall, "Rows overlap, so a share of rows is not a share of actions."
     ),
     "03.9": Exercise(
         row_bytes, "The capacity of a table is a matter of memory: estimate it first."

@@ -28,7 +28,7 @@ from labkit.training import run_directory  # noqa: E402
 
 @pytest.fixture
 def small_study(monkeypatch, tmp_path):
-    """Two settings, 10 and 20 actions after the warm-up of 5 000 env steps, in temporary folders."""
+    """Two settings, 10 and 20 actions after the warm-up of 5 000 env steps, in other folders."""
     jobs = [study.Job("defaults", seed, 5_020) for seed in range(5)]
     jobs += [study.Job("defaults", seed, 5_040) for seed in range(6)]
     jobs += [study.Job("no-n_step", 0, 5_020)]

@@ -24,7 +24,10 @@ def test_a_row_by_hand(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"config": config, "commit": "abcdefghij"}))
     (tmp_path / "metrics.csv").write_text(ROWS)
     row = trials.row(tmp_path)
-    assert (row["seed"], row["differs from `earlier-one-step` in"]) == ("3", "greedy_share 0.3; n_step 8")
+    assert (row["seed"], row["differs from `earlier-one-step` in"]) == (
+        "3",
+        "greedy_share 0.3; n_step 8",
+    )
     assert (row["env steps"], row["return"]) == ("20 000", "+10.50 (3 episodes)")
     assert (row["best evaluation"], row["steps to +10"]) == ("+12.00", "17 500")
     assert row["gradient steps per env step"] == "1"

@@ -436,13 +436,16 @@ WRONG: dict[str, Wrong] = {
     },
     "03.8": {
         "each row": (
-            "steps_per_fall = lambda d, n: 1 / np.mean(d == 0)",
+            "actions_per_fall = lambda d, n: 1 / np.mean(d == 0)",
             "so you count it 5 times",
         ),
-        "divided": ("steps_per_fall = lambda d, n: 1 / np.mean(d == 0) / n", "multiply by n"),
-        "below 1": ("steps_per_fall = lambda d, n: n / np.mean(d < 1)", "below 1 without a fall"),
-        "falls per step": ("steps_per_fall = lambda d, n: np.mean(d == 0) / n", "other way round"),
-        "a count": ("steps_per_fall = lambda d, n: np.sum(d == 0)", "share of the rows with"),
+        "divided": ("actions_per_fall = lambda d, n: 1 / np.mean(d == 0) / n", "multiply by n"),
+        "below 1": ("actions_per_fall = lambda d, n: n / np.mean(d < 1)", "below 1 without a fall"),
+        "falls per step": (
+            "actions_per_fall = lambda d, n: np.mean(d == 0) / n",
+            "other way round",
+        ),
+        "a count": ("actions_per_fall = lambda d, n: np.sum(d == 0)", "share of the rows with"),
     },
     "03.9": {
         "one observation": (
