@@ -49,7 +49,7 @@ def minitaur() -> gymnasium.Env:
 
 
 def make(algorithm: str, env: gymnasium.Env, **settings: Any) -> OffPolicyAlgorithm:
-    """A model on `env`: one env step, one gradient step of 256, two hidden layers of 256.
+    """A model on `env`: one step of `env`, one gradient step of 256, two hidden layers of 256.
 
     Args:
         algorithm: "sb3_sac", "sbx_sac" or "sbx_crossq".

@@ -45,6 +45,10 @@ EARLIER_DEFAULTS: dict[str, Any] = {
     "alpha_learning_rate": 3e-4,
     "learning_rate_decay_steps": 0,
     "actor_update_period": 1,
+    "action_repeat": 1,
+    "collect_steps_per_iteration": 1,
+    "n_step": 5,
+    "target_entropy": -4.0,
 }
 AGAIN = ("local", STUDY / "no-greedy_share-again", "seed-", (1, 2))
 EARLIER = ("ray, every 50", RESULTS, "every-50-", (1, 2, 3))

@@ -1,4 +1,4 @@
-"""labkit's Ray executor with one rollout worker and its defaults."""
+"""labkit's Ray executor with one rollout worker; see `run_labkit.configure`."""
 
 import argparse
 import json

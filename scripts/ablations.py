@@ -196,21 +196,21 @@ REASONS = """
 
 The reason for each choice:
 
-- **Reward scale and initial temperature** together set the weight of the reward against the entropy bonus. The Minitaur's reward is about 0.01 a
-  step when it walks, and 0.0025 in absolute value for random actions. At α = 1 the entropy bonus is about 5 a step (eight actions between -1 and 1, in nats), so the return that the critic learns is
+- **Reward scale and initial temperature** together set the weight of the reward against the entropy bonus. The Minitaur's reward is about 0.01 an
+  env step when it walks, and 0.0025 in absolute value for random actions. At α = 1 the entropy bonus is about 5 for each action (eight actions between -1 and 1, in nats), so the return that the critic learns is
   almost all entropy. With a scale of 20 and log α = -4, reward and bonus have a similar magnitude from the first step.
 - **Observation scale**: motor velocities reach 20 rad/s and torques 5.7, while the components of the base's quaternion stay within 1. Without scaling, the
   velocities dominate the input of the first layer.
-- **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 steps after it was stored. labkit keeps 1 000 000.
+- **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 actions (20 000 env steps) after it was stored. labkit keeps 1 000 000.
 - **Action repeat**: an action lasts two env steps (20 ms). Random actions move the robot further, and 100 env steps take 50 gradient steps instead of 100.
   In the table, `earlier-one-step` has actions of one env step, five-step returns and a target entropy of -4.
-- **n-step returns**: an action of 20 ms moves a walking robot by about two centimetres. The sum of the rewards of three actions carries more signal than those of a single one.
+- **n-step returns**: an action of 20 ms moves a walking robot by two to three centimetres. The sum of the rewards of three actions carries more signal than those of a single one.
   One update also carries a value back over three actions instead of one, so a value needs only a third as many updates to reach an earlier state.
 - **Target entropy**: -8 is minus one nat for each dimension of the action, as in Haarnoja et al. (2018). TF-Agents' default is half of it.
 - **Discount**: at 0.99 per step of 10 ms, the horizon is about one second, so a fall loses about one second of reward. At 0.995 the horizon is two seconds.
 - **Learning rates** of 1e-3 learn fast, but late in training they make the policy change much between two evaluations. So they decay: those of the critics to a half after 20 000
   gradient steps, to a third after 40 000, those of the actor and the temperature, which take every second step, half as fast. The formula 1 / (1 + t / 20 000) does not depend on the length of the run, so a run can be continued.
-- **Warm-up** of 5 000 env steps; the tutorial has 10 000. Random actions hardly move the robot, so a shorter warm-up leaves more steps for useful experience.
+- **Warm-up** of 5 000 env steps; the tutorial has 10 000. Random actions move the robot little, even with action repeat, so a shorter warm-up leaves more steps for useful experience.
 - **Delayed actor**: the actor and the temperature take a gradient step after every second step of the critics (Fujimoto et al., 2018). It saves arithmetic: `make bench` measures how much.
 - **Normalised critics**: layer normalisation limits how far the critics extrapolate to actions that were never tried.
 """

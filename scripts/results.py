@@ -1,7 +1,7 @@
 """Runs the Minitaur study, tracks its small files, and writes its page.
 
 python scripts/results.py                       all of the following
-python scripts/results.py run --setting defaults --seed 3 --budget 60000
+python scripts/results.py run --setting defaults --seed 12 --budget 60000
 python scripts/results.py track                 runs/results/ into results/minitaur/
 python scripts/results.py best                  the best policy and its clip
 python scripts/results.py page                  results/minitaur/README.md and its figures

@@ -115,7 +115,7 @@ def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str) -> str:
 {markdown(pd.DataFrame(rows))}
 
 The first {spaced(study.warm_up("defaults"))} env steps are warm-up with random actions. Each action lasts {counted(SACConfig().action_repeat, "env step")}, and one gradient step follows each action after the warm-up ({spaced(iterations)} gradient steps). A run is evaluated every
-2 500 steps, on five episodes. A return counts as reached when two consecutive evaluations have at least that mean. "Steps to" gives the env step
+2 500 env steps, on five episodes. A return counts as reached when two consecutive evaluations have at least that mean. "Steps to" gives the env step
 of the first of the two. "Minutes to" is the training time until then, without warm-up and evaluations. The machines were shared with other work.
 
 Published: PPO2 {PPO2:+.2f} after 2 000 000 steps, evolution strategies at best {ES:+.2f} (the library estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \

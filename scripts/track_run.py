@@ -19,6 +19,7 @@ from labkit.config import SACConfig
 from labkit.plotting import run_plots, video
 from labkit.sac.evaluation import Evaluation
 from labkit.training import run_directory
+from labkit.training.config_file import read_config
 
 
 @click.command()
@@ -38,7 +39,7 @@ def main(run_dir: Path, target: Path) -> None:
 def page(run_dir: Path, metrics: pd.DataFrame) -> str:
     """The page: command, final score, versions; every number is read from the run."""
     content = json.loads((run_dir / "config.json").read_text())
-    config = SACConfig.parse(content["config"])
+    config = read_config(run_dir)
     default = attrs.asdict(SACConfig())
     changed = {k: v for k, v in attrs.asdict(config).items() if v != default[k]}
     arguments = "".join(f" -p {name} {value!r}" for name, value in changed.items())

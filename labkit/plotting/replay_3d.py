@@ -36,6 +36,7 @@ from labkit.plotting.robot_shapes import (
 )
 from labkit.plotting.video import FrameSample, film_strip, progress
 from labkit.sac.collector import play
+from labkit.sac.policies import action_repeat
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -122,7 +123,7 @@ def record(
         seed: passed to `env.seed` before the reset; None does not seed the environment.
         rate: poses per simulated second, at most; the viewer interpolates between them.
         max_steps: the recording ends after this many env steps.
-        estimate: the estimated Q of each step, drawn below the scene (for an agent of labkit,
+        estimate: the estimated Q of each action, drawn while it lasts (for an agent of labkit,
             `agent.estimated_q`); None leaves the chart out.
         pictures: False records no frames for the film strip, and takes less time.
 
@@ -153,7 +154,9 @@ def record(
     )
     signals = [_effort(env, actions, recorder.torques)]
     if estimate is not None:
-        values = np.reshape(estimate(observations, actions), (-1, 1)).astype(np.float32)
+        repeat = action_repeat(policy)
+        begun = np.arange(len(actions)) // repeat * repeat  # where each step's action was chosen
+        values = np.reshape(estimate(observations[begun], actions), (-1, 1)).astype(np.float32)
         signals.append(Signal("estimated Q", "scaled return", ("Q",), values))
     signals.append(Signal("reward", "per step", ("reward",), rewards[:, None]))
     return recorder.replay(ended, rewards, tuple(signals))

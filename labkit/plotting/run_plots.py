@@ -169,9 +169,9 @@ def entropy(metrics: pd.DataFrame, target: float) -> Figure:
 
 
 def critic_estimates(table: pd.DataFrame) -> Figure:
-    """Draws estimated Q over the Monte-Carlo return: a dot per step, and the line of equality.
+    """Draws estimated Q over the Monte-Carlo return: a dot per action, and the line of equality.
 
-    `table` has a row for each env step and the columns `estimated` and `returned`, both in units of
+    `table` has a row for each action and the columns `estimated` and `returned`, both in units of
     the scaled return.
 
     Raises:
@@ -186,7 +186,7 @@ def critic_estimates(table: pd.DataFrame) -> Figure:
     with style.subplots(5, 4.4) as (figure, axes):
         axes.plot(ends, ends, color=GREY, label="equal")
         options = {"color": BLUE, "alpha": 0.25, "markersize": 3, "mew": 0}
-        axes.plot(table["returned"], table["estimated"], "o", label="one env step", **options)
+        axes.plot(table["returned"], table["estimated"], "o", label="one action", **options)
         axes.set(xlabel="discounted return that followed (scaled)", ylabel="estimated Q (scaled)")
         figure.legend(loc="outside lower center", ncols=2)
     return figure
@@ -273,7 +273,7 @@ def iterations_per_second(metrics: pd.DataFrame) -> tuple[list[float], list[floa
 
 
 def published_curve(axes: Axes, color: str = ORANGE) -> None:
-    """Draws `PUBLISHED_CURVE` over env steps."""
+    """Draws `PUBLISHED_CURVE` over env steps; the tutorial takes one for each gradient step."""
     steps, returns = np.array(PUBLISHED_CURVE).T
     steps += PUBLISHED_INITIAL_STEPS
     axes.plot(steps, returns, "s--", color=color, markersize=4, label=PUBLISHED_LABEL)

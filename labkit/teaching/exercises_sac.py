@@ -252,8 +252,8 @@ def actions_per_fall(answer: Callable) -> None:
             true / n: f"Each fall is in {n} rows, so you count it {n} times.",
             1 / true: "That is falls per action: the other way round.",
             true / n**2: f"Each fall is in {n} rows: multiply by n, do not divide.",
-            n / below: "γ^(n−1) is below 1 without a fall: a fall has a discount of 0.",
-            1 / below: "γ^(n−1) is below 1 without a fall: a fall has a discount of 0.",
+            n / below: "A discount is below 1 without a fall, too: a fall has a discount of 0.",
+            1 / below: "A discount is below 1 without a fall, too: a fall has a discount of 0.",
         }
         hints = [text for wrong, text in usual.items() if np.isclose(given, wrong)]
         raise WrongAnswer(
@@ -263,7 +263,7 @@ def actions_per_fall(answer: Callable) -> None:
 
 
 def _discounts(episodes: list[tuple[int, bool]], n: int, gamma: float) -> np.ndarray:
-    """The discount column `[rows] float64` of a table whose rows span up to `n` actions."""
+    """The discount column `[rows] float64` of a table; each row spans up to `n` actions."""
     column = []
     for length, fell in episodes:
         for left in range(length, 0, -1):  # actions to the end of the episode

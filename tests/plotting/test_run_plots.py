@@ -220,7 +220,7 @@ def test_the_entropy_is_what_the_temperature_loss_says():
 def test_estimates_are_drawn_over_what_followed():
     table = pd.DataFrame({"estimated": [1.0, 5.0], "returned": [2.0, 3.0]})
     (axes,) = run_plots.critic_estimates(table).axes
-    np.testing.assert_array_equal(line(axes, "one env step").get_xydata(), [(2, 1), (3, 5)])
+    np.testing.assert_array_equal(line(axes, "one action").get_xydata(), [(2, 1), (3, 5)])
     np.testing.assert_array_equal(line(axes, "equal").get_xydata(), [(1, 1), (5, 5)])
     with pytest.raises(run_plots.NothingToDraw):
         run_plots.critic_estimates(table.head(0))

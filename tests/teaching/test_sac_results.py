@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from labkit.environments.make import make_environment
 from labkit.sac import agent as agents
+from labkit.sac.policies import RepeatedPolicy
 from labkit.teaching import sac_results
 
 
@@ -52,3 +53,7 @@ def test_returns_are_discounted_and_complete(small_config):
     inputs = (first.observation[None], np.zeros((1, 1), np.float32))
     lower = min(float(q(inputs, step_type=())[0][0]) for q in critics)
     assert table.estimated[0] == pytest.approx(lower, abs=1e-5)
+    repeated = RepeatedPolicy(lambda o: np.zeros(1, np.float32), 2)
+    half = sac_results.estimates(agent, env, repeated, config, 2, seed=1)
+    assert half.step.tolist() == [*range(0, 172, 2)] * 2, "a row for each action"
+    assert half.returned[0] == pytest.approx(expected, rel=1e-5)

@@ -76,7 +76,7 @@ def test_metrics_of_a_run(minitaur_run):
     assert list(table.columns) == run_directory.COLUMNS
     evaluated = table[table.eval_return.notna()]
     assert list(evaluated.gradient_step) == [0, 10, 20]
-    assert list(evaluated.env_step) == [300, 310, 320]
+    assert list(evaluated.env_step) == [300, 320, 340], "two env steps in each"
     assert [len(x) for x in evaluated.eval_returns] == [1, 1, 2]
     for row in evaluated.itertuples():
         assert row.eval_return == pytest.approx(np.mean(row.eval_returns), rel=1e-4)

@@ -157,16 +157,16 @@ def check_initial_collect_steps(seen):
 
 def check_collect_steps_per_iteration(seen):
     if seen.executor == "ray":
-        assert seen.of("table").samples_per_insert.max() == 16 / 2 * 2
+        assert seen.of("table").samples_per_insert.max() == 16 / 4 * 2
     else:
-        assert (seen.logged.env_step == 230 + 2 * seen.logged.gradient_step).all()
+        assert (seen.logged.env_step == 230 + 4 * seen.logged.gradient_step).all()
 
 
 def check_action_repeat(seen):
     assert set(seen.of("policy").repeat) == {2}
     assert set(seen.of("random policy").repeat) == {2}
     if seen.executor == "ray":
-        assert seen.of("table").samples_per_insert.max() == 16, "a row for every second env step"
+        assert seen.of("table").samples_per_insert.max() == 8, "a row for every second env step"
 
 
 def check_n_step(seen):
@@ -334,6 +334,7 @@ def test_every_field_is_off_its_default():
     fields, default = SACConfig(**OFF_DEFAULT), SACConfig(env_name="Pendulum-v1")
     same = [name for name in SACConfig.names() if getattr(fields, name) == getattr(default, name)]
     assert same == ["env_name"]
+    assert fields.collect_steps_per_iteration != fields.action_repeat, "its default"
     assert SACConfig().env_name != fields.env_name
     assert list(OFF_DEFAULT) == SACConfig.names()
 
