@@ -6,7 +6,8 @@ python scripts/wall.py results/minitaur/best runs/0001 --out build/wall
 The first command films the best policy and those in results/minitaur/wall/policies/. Each folder
 has config.json and policy/: a run directory, or a tracked policy. Of the first one the wall shows
 the first full episode and the first fall among the seeds 0 to 9, if there are any; of each other
-one, the episode with seed 0. Its title names what differs from the defaults.
+one, the episode with seed 0. Its title is the name of a setting of the study, for the policies in
+results/minitaur/wall/policies/, or else what differs from the defaults.
 """
 
 import tempfile
@@ -93,9 +94,10 @@ def episodes(env: Any, act: Policy) -> dict[str, int]:
 
 
 def title_of(folder: Path) -> str:
-    """What differs from the defaults, and the seed of the training: `n_step 1, seed 3`."""
+    """The setting, and the seed of the training: `n_step 1, seed 3`."""
     config = read_config(folder)
-    return f"{setting_name(config)}, seed {config.seed}"
+    of_study = folder.resolve().parent == WALL / "policies"
+    return f"{folder.name if of_study else setting_name(config)}, seed {config.seed}"
 
 
 def env_steps(folder: Path) -> str:
