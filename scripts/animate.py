@@ -11,7 +11,7 @@ from PIL import Image
 
 WIDTH = 320  # pixels
 EVERY = 2  # one frame of the video in this many
-COLOURS = 40
+COLOURS = 32
 
 
 def animate(video: Path) -> Path:
