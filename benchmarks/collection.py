@@ -48,7 +48,7 @@ def step_alone(number: int, seconds: float, barrier: Any, rates: Any) -> None:
     from labkit.distributed.workers import actor_policy
     from labkit.sac.collector import Collector
 
-    config = labkit.SACConfig(action_repeat=1)  # one row for each env step
+    config = labkit.SACConfig()
     env = make_environment(config.env_name, seed=number)
     policy = actor_policy(config, env, number)
     collector = Collector(env, policy, lambda *row: None, n_step=config.n_step)
@@ -84,7 +84,7 @@ def measure(collectors: int, seconds: float) -> dict[str, Any]:
     from labkit.distributed.supervisor import ActorSupervisor
     from labkit.distributed.workers import RolloutWorker
 
-    config = labkit.SACConfig(action_repeat=1)  # one row for each env step
+    config = labkit.SACConfig()
     env = make_environment(config.env_name, seed=0)
     agent = create_agent(config, env, make_strategy("cpu", config.batch_size))
     weights = flat_weights(agent).numpy()

@@ -139,7 +139,7 @@ def repeated_actions() -> str:
         "four env steps for each action, the mean of the critics in place of their minimum, an entropy term that is 0 at the target entropy "
         "(so that a low entropy is no penalty for each step in which the robot stays upright), a target entropy of -4, a longer horizon. "
         "With one env step for each action, seed 6 did learn. "
-        "In [the study](../README.md), the setting `action-repeat-2` is this one. The robot of one of its three seeds did not learn to walk, either. So the default is one env step; the parameter "
+        "In [the study](../README.md), the setting `action-repeat-2` is this one. One of its three seeds scored far below the others, too. So the default is one env step; the parameter "
         "`action_repeat` sets another number."
     )
 

@@ -35,7 +35,7 @@ def show_study(folder: Folder, without: Mapping[str, Any] = TUTORIAL) -> pd.Data
     such pairs it takes the one with the most seeds of each setting, then the one with the most
     seeds of either; from three seeds of each on, one at the present defaults comes first. A field
     without a pair has no row, and a folder without readable runs gives no rows. The three learning
-    rates count as one field, `learning_rates`; `collect_steps_per_iteration` counts actions.
+    rates count as one field, `learning_rates`.
 
     Returns:
         One row per field, the largest difference first, with the columns without and with (the
@@ -48,9 +48,9 @@ def show_study(folder: Folder, without: Mapping[str, Any] = TUTORIAL) -> pd.Data
     except ParameterError:
         runs = []
     settings = _settings([run for run in runs if run.config.env_name == TUTORIAL_ENVIRONMENT])
-    defaults = _per_action(setting_fields(SACConfig(), {}))
+    defaults = setting_fields(SACConfig(), {})
     rows = {}
-    for name, value in _per_action(with_one_rate(without)).items():
+    for name, value in with_one_rate(without).items():
         pairs = [
             pair
             for plain, plain_scores in settings
@@ -70,7 +70,7 @@ def _settings(runs: list[TrackedRun]) -> list[tuple[Fields, Scores]]:
     """Each setting's fields, and the scores of its runs with the most episodes at each step."""
     found: list[tuple[Fields, dict[int, dict[int, list[float]]]]] = []
     for run in runs:
-        fields = _per_action(setting_fields(run.config, run.removed))
+        fields = setting_fields(run.config, run.removed)
         scores = next((scores for other, scores in found if other == fields), None)
         if scores is None:
             scores = collections.defaultdict(lambda: collections.defaultdict(list))
@@ -106,18 +106,6 @@ def with_one_rate(fields: Mapping[str, Any]) -> Fields:
     return {**others, "learning_rates": rates.pop()}
 
 
-def _per_action(fields: Mapping[str, Any]) -> Fields:
-    """The fields with the actions for each gradient step in place of the env steps.
-
-    Then actions of one and of two env steps, with a gradient step after each, differ in
-    `action_repeat` alone.
-    """
-    steps, repeat = fields.get("collect_steps_per_iteration"), fields.get("action_repeat")
-    if steps is None or repeat is None:
-        return dict(fields)
-    return {**fields, "collect_steps_per_iteration": steps / repeat}
-
-
 def _differing(one: Fields, other: Fields) -> list[str]:
     return [name for name in one.keys() | other if one.get(name) != other.get(name)]
 
@@ -141,7 +129,7 @@ def _pair(
     counts = f"{len(changed_scores[step])} / {len(plain_scores[step])}"
     is_default = all(
         changed[field] == value
-        for field, value in _per_action(setting_fields(SACConfig(), {})).items()
+        for field, value in setting_fields(SACConfig(), {}).items()
         if field in changed
     )
     runs = len(plain_scores[step]) + len(changed_scores[step])

@@ -124,6 +124,17 @@ def test_signals_have_a_row_for_each_step(replay):
     assert replay.return_ == pytest.approx(replay.rewards.sum())
 
 
+def test_q_is_shown_for_as_long_as_its_action_lasts():
+    env = labkit.make_environment("MinitaurBulletEnv-v0", seed=0)
+    policy = random_policy(env.action_spec(), seed=0, repeat=2)
+    options = {"max_steps": 6, "pictures": False, "estimate": lambda seen, acts: seen[:, 0]}
+    recorded = replay_3d.record(env, policy, seed=0, **options)
+    env.close()
+    (shown,) = (signal.values[:, 0] for signal in recorded.signals if signal.title == "estimated Q")
+    np.testing.assert_array_equal(shown[0::2], shown[1::2])
+    assert len(set(shown)) == 3
+
+
 def test_html_holds_the_episode_and_fetches_nothing(replay, tmp_path):
     title = "</script><b>walk</b>"
     file = replay_3d.write_html(replay, tmp_path / "new" / "a.html", title)
