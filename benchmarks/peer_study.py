@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--steps", type=int, default=100_000, help="env steps, warm-up included")
     parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
+    parser.add_argument("--made", type=json.loads, default={}, help="JSON: commit and CPU")
     options = parser.parse_args()
     algorithm, settings = SETTINGS[options.settings]
     tuned = options.settings.endswith("-tuned")
@@ -104,6 +105,7 @@ def main() -> None:
         "settings": options.settings,
         "seed": options.seed,
         "env_steps": options.steps,
+        **options.made,
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "evaluations": evaluating.rows,
     }

@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 from benchmarks import implementations, side_by_side  # noqa: E402
 from benchmarks.page_text import markdown, spaced  # noqa: E402
 from labkit.analysis import milestones  # noqa: E402
+from labkit.training import provenance  # noqa: E402
 
 KEPT = ROOT / "results" / "minitaur" / "peers"
 WALKING = 10.0  # a mean return of a robot that walks
@@ -73,6 +74,7 @@ def run_one(job: tuple[str, int]) -> str:
     log = ROOT / "build" / "peers" / f"{name}-{seed}.log"
     command = [str(implementations.PEERS_PYTHON), "-m", "benchmarks.peer_study"]
     command += ["--settings", name, "--seed", str(seed), "--out", str(file_of(name, seed))]
+    command += ["--made", json.dumps(provenance.describe())]
     variables = {"PYTHONWARNINGS": "ignore"}
     return side_by_side.run_logged(f"{name}, seed {seed}", command, log, ROOT, variables)
 
@@ -95,7 +97,7 @@ def text(found: list[dict[str, Any]]) -> str:
     done = {(one["settings"], one["seed"]) for one in found}
     planned = [(name, seed) for name, (_, seeds) in PLAN.items() for seed in seeds]
     missing = [f"{name} seed {seed}" for name, seed in planned if (name, seed) not in done]
-    versions = sorted({", ".join(f"{n} {v}" for n, v in one["versions"].items()) for one in found})
+    made = sorted({made_with(one) for one in found})
     return f"""# Other libraries on the Minitaur
 
     make peers                          # runs what is missing, then writes this page
@@ -117,8 +119,14 @@ machine at the same time.
 
 Not run yet: {", ".join(missing) or "nothing"}.
 
-{chr(10).join(f"- {line}" for line in versions)}
+{chr(10).join(f"- {line}" for line in made)}
 """
+
+
+def made_with(one: dict[str, Any]) -> str:
+    """The versions, the commit and the CPU of a result."""
+    versions = ", ".join(f"{name} {version}" for name, version in one["versions"].items())
+    return f"{versions}; commit {one['commit']}, CPU {one['cpu']}"
 
 
 def table(found: list[dict[str, Any]]) -> str:

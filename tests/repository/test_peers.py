@@ -33,7 +33,8 @@ def result(name, seed, *curve, seconds=90.0):
         {"env_step": 10_000 + 2_500 * place, "training_seconds": seconds, "returns": [value, value]}
         for place, value in enumerate(curve)
     ]
-    return {"settings": name, "seed": seed, "versions": {"jax": "1"}, "evaluations": rows}
+    origin = {"commit": "c0ffee", "cpu": "a CPU", "versions": {"jax": "1"}}
+    return {"settings": name, "seed": seed, **origin, "evaluations": rows}
 
 
 def test_every_planned_peer_has_its_settings():
@@ -74,7 +75,7 @@ def test_the_table_shows_every_seed():
     assert row in text
     assert "sbx_sac-tuned seed 3" in text
     assert "sbx_sac-tuned seed 1" not in text
-    assert "- jax 1\n" in text
+    assert "- jax 1; commit c0ffee, CPU a CPU\n" in text
 
 
 def test_the_tracked_results_are_of_their_name_and_length():
@@ -86,6 +87,7 @@ def test_the_tracked_results_are_of_their_name_and_length():
                 one = json.loads(file.read_text())
                 assert (one["settings"], one["seed"], one["env_steps"]) == (name, seed, 100_000)
                 assert len(one["evaluations"][-1]["returns"]) == 20
+                assert re.fullmatch("[0-9a-f]{40}", one["commit"])
                 assert np.isfinite(one["evaluations"][-1]["returns"]).all()
 
 
