@@ -43,6 +43,8 @@ CHANGES = {
     "two-gradient-steps-1e-3": "two gradient steps per env step",
     "target-entropy-8": "none in training",
     "target-entropy-12": "none in training",
+    "full-layer-norm_lecun": "each normalised layer of the critics also has a gain, and a bias before the norm; LeCun's initialiser in place of Glorot's",
+    "four-gradient-steps-of-64": "four gradient steps per env step, each on 64 transitions",
 }
 
 
@@ -51,6 +53,8 @@ ENV_STEPS_PER_COUNT = {name: 2 for name in CHANGES if name.startswith("action-re
     "action-repeat-4_target-entropy-8_two-gradient-steps": 4,
     "action-repeat_target-entropy-8_every-step-stored": 1,
 }
+# In these, one counted gradient step was several.
+GRADIENT_STEPS_PER_COUNT = {"four-gradient-steps-of-64": 4}
 
 
 def read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame]:
@@ -60,8 +64,9 @@ def read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame]:
     rows = rows[rows.eval_returns.notna()]
     returns = [[float(value) for value in text.split()] for text in rows.eval_returns]
     env_steps = rows.env_step * ENV_STEPS_PER_COUNT.get(folder.parent.name, 1)
+    gradient_steps = rows.gradient_step * GRADIENT_STEPS_PER_COUNT.get(folder.parent.name, 1)
     return content, pd.DataFrame(
-        {"env_step": env_steps, "gradient_step": rows.gradient_step, "returns": returns}
+        {"env_step": env_steps, "gradient_step": gradient_steps, "returns": returns}
     )
 
 
@@ -156,10 +161,11 @@ seeds differ by several points, so these runs do not rank the settings. [The stu
 
 Every 2 500 env steps, a run is evaluated on five episodes. It has reached +10 if two consecutive evaluations have a mean of at least 10; "steps to +10"
 is the env step of the first of the two. A run whose last evaluation has fewer than 20 episodes was stopped before its end.
+A commit that the history lacks was made for one trial; "change of the code" says what it changed.
 
 Some trials used code that labkit no longer has. `warm_up_correlation` is the correlation between successive random actions of the warm-up.
 `greedy_share`, a parameter of labkit 0.1, is the share of the collected episodes that were deterministic. Two gradient steps per env step, and actions of several
-env steps, needed a change of the code (`-dirty`). In the latter, `gamma`, `n_step` and `initial_collect_steps` count actions; in labkit's parameters, only `n_step` does.
+env steps, needed a change of the code. In the latter, `gamma`, `n_step` and `initial_collect_steps` count actions; in labkit's parameters, only `n_step` does.
 
 Of the last changes of a single parameter, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with the
 defaults had higher returns after 60 000 env steps. But runs of the same two seeds in [the study](../README.md), as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as
