@@ -51,6 +51,9 @@ SEEDS = (1, 2, 3, 4, 5)
 # The longer runs of the defaults resume those of 60 000 env steps. The checkpoints of seeds 2 to 4
 # were lost with their machine, so new seeds take their place; their runs still count at 60 000.
 LONGER_SEEDS = (1, 5, 6, 7, 8)
+# Their checkpoints were lost, too, before a run of 300 000 env steps began.
+LONGEST_SEEDS = (17, 18, 19)
+DEFAULT_SEEDS = (*SEEDS, *LONGER_SEEDS[2:], *LONGEST_SEEDS)
 # Seed 11 was stopped after 19 000 env steps, for lack of time; its checkpoint was not kept. Seeds
 # 13 and 14 were planned, but not begun: seed 12 scored far below the others.
 CANDIDATE_SEEDS = (9, 10, 12)
@@ -95,8 +98,8 @@ class Job:
 
 
 PLAN = (
-    *(Job("defaults", seed, ABLATION_BUDGET) for seed in sorted({*SEEDS, *LONGER_SEEDS})),
-    *(Job("defaults", seed, 100_000) for seed in LONGER_SEEDS),
+    *(Job("defaults", seed, ABLATION_BUDGET) for seed in DEFAULT_SEEDS),
+    *(Job("defaults", seed, 100_000) for seed in (*LONGER_SEEDS, *LONGEST_SEEDS)),
     # Not `target-entropy-8`, which this candidate includes. Seeds that no trial of it had.
     *(
         Job("action-repeat-2", seed, budget)
@@ -109,5 +112,5 @@ PLAN = (
         if name != "defaults" and name not in EARLIER and name not in CANDIDATES
         for seed in SEEDS[:3]
     ),
-    *(Job("defaults", seed, 300_000) for seed in LONGER_SEEDS[:3]),
+    *(Job("defaults", seed, 300_000) for seed in LONGEST_SEEDS),
 )
