@@ -27,6 +27,7 @@ from labkit.config import ADDED, SACConfig  # noqa: E402
 TRIALS = ROOT / "results" / "minitaur" / "trials"
 # Parameters that labkit no longer has, or never had, with the value that changes nothing.
 OTHER_CODE = {"greedy_share": 0.0, "warm_up_correlation": 0.0}
+FULL_LAYER_NORM = "each normalised layer of the critics also has a gain, and a bias before the norm; LeCun's initialiser in place of Glorot's"
 # Changes of the code that were tried and not kept, by the folder of their trials.
 CHANGES = {
     "correlated-noise": "exploration noise: correlation 0.9 from step to step",
@@ -43,7 +44,8 @@ CHANGES = {
     "two-gradient-steps-1e-3": "two gradient steps per env step",
     "target-entropy-8": "none in training",
     "target-entropy-12": "none in training",
-    "full-layer-norm_lecun": "each normalised layer of the critics also has a gain, and a bias before the norm; LeCun's initialiser in place of Glorot's",
+    "full-layer-norm_lecun": FULL_LAYER_NORM,
+    "as-sbx": f"{FULL_LAYER_NORM}; as in SBX, the actor's rate decays as fast per env step as the critics', and the temperature's does not decay",
     "four-gradient-steps-of-64": "four gradient steps per env step, each on 64 transitions",
 }
 
