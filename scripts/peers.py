@@ -1,13 +1,15 @@
 """Trains the peers on the Minitaur and writes their table: `make peers`.
 
 python scripts/peers.py run                     the missing runs (about half an hour each)
-python scripts/peers.py page                    results/minitaur/peers/README.md
+python scripts/peers.py page                    results/minitaur/peers/README.md, and the study's page
 """
 
 # ruff: noqa: E501 (the lines of the page)
 
 import json
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 from benchmarks import implementations, side_by_side  # noqa: E402
 from benchmarks.page_text import markdown, spaced  # noqa: E402
-from labkit.analysis import milestones  # noqa: E402
+from labkit.analysis import milestones, statistics  # noqa: E402
 from labkit.training import provenance  # noqa: E402
 
 KEPT = ROOT / "results" / "minitaur" / "peers"
@@ -84,6 +86,7 @@ def page() -> None:
     """Writes the page from the tracked results."""
     (KEPT / "README.md").write_text(text(results()))
     click.echo(f"written: {(KEPT / 'README.md').relative_to(ROOT)}")
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "results.py"), "page"], check=True)
 
 
 def results() -> list[dict[str, Any]]:
@@ -136,11 +139,11 @@ def table(found: list[dict[str, Any]]) -> str:
         runs = [one for one in found if one["settings"] == name]
         if not runs:
             continue
-        scores = [float(np.mean(one["evaluations"][-1]["returns"])) for one in runs]
+        scores = final_returns(runs)
         minutes = [one["evaluations"][-1]["training_seconds"] / 60 for one in runs]
         rows.append(
             {
-                "peer": label,
+                "library": label,
                 "seeds": ", ".join(str(one["seed"]) for one in runs),
                 "returns": " ".join(f"{score:+.2f}" for score in scores),
                 "mean": f"{np.mean(scores):+.2f}",
@@ -149,6 +152,54 @@ def table(found: list[dict[str, Any]]) -> str:
             }
         )
     return markdown(pd.DataFrame(rows)) if rows else "No run yet."
+
+
+def final_returns(runs: Sequence[dict[str, Any]]) -> list[float]:
+    """Each run's mean return of its last evaluation."""
+    return [float(np.mean(one["evaluations"][-1]["returns"])) for one in runs]
+
+
+def returns_by_peer(found: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """The final returns of each peer that has a run, by its label."""
+    by_peer = {
+        label: final_returns([one for one in found if one["settings"] == name])
+        for name, (label, _) in PLAN.items()
+    }
+    return {label: scores for label, scores in by_peer.items() if scores}
+
+
+def section(own: Sequence[float]) -> str:
+    """A section of the study's page: the table, and how labkit's defaults compare; or nothing.
+
+    Args:
+        own: final returns of labkit's defaults after as many env steps.
+    """
+    found = results()
+    if not found:
+        return ""
+    peers = {label: runs for label, runs in returns_by_peer(found).items() if len(runs) > 1}
+    lines = []
+    if len(own) > 1 and peers:
+        p_values = statistics.holm([statistics.welch(own, runs) for runs in peers.values()])
+        lines = [
+            f"- {label}: {np.mean(own) - np.mean(runs):+.2f} (p = {p:.2g})"
+            for (label, runs), p in zip(peers.items(), p_values, strict=True)
+        ]
+    differences = "\n".join(lines)
+    return f"""## Other libraries, {spaced(100_000)} env steps
+
+[Their page](peers/README.md) gives their settings, and what they share with labkit's.
+
+{table(found)}
+
+{DIFFERENCES.format(count=len(own), mean=np.mean(own), lines=differences) if lines else ""}
+"""
+
+
+DIFFERENCES = """The defaults of labkit ({count} seeds) have a mean of {mean:+.2f}. Minus the mean of each library with several seeds, with the p-value of Welch's
+t-test after Holm's correction:
+
+{lines}"""
 
 
 def steps_to_walk(one: dict[str, Any]) -> str:

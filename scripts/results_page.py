@@ -8,6 +8,7 @@ from pathlib import Path
 import ablations
 import numpy as np
 import pandas as pd
+import peers
 import study
 
 from benchmarks.page_text import aggregate, between, counted, listed, markdown, spaced
@@ -48,6 +49,8 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
             written[-1], dpi=110
         )
         sections.append(ablations.section(table, written[-1].name))
+    walked = compare.scores(of("defaults", found, 100_000), study.iterations("defaults", 100_000))
+    sections.append(peers.section(walked["return"].tolist()))
     sections += [longer_runs(found), not_run(found), ablations.machines(found)]
     written.append(target / "README.md")
     written[-1].write_text("\n\n".join(section.strip() for section in sections if section) + "\n")
@@ -268,6 +271,16 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
         ("PPO2 (rl-baselines-zoo), as published", 2_000_000, PPO2),
     ]
     rows += [[name, spaced(steps), f"{score:+.2f}", "", ""] for name, steps, score in published]
+    rows += [
+        [
+            f"{label}, {counted(len(scores), 'seed')}",
+            spaced(100_000),
+            aggregate(np.array(scores)),
+            f"{min(scores):+.2f}" if len(scores) > 1 else "",
+            "",
+        ]
+        for label, scores in peers.returns_by_peer(peers.results()).items()
+    ]
     columns = ["Minitaur", "env steps", "return of an episode", "worst seed", "mean distance"]
     body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
 

@@ -78,6 +78,18 @@ def test_the_table_shows_every_seed():
     assert "- jax 1; commit c0ffee, CPU a CPU\n" in text
 
 
+def test_the_section_compares_each_library_with_several_seeds(monkeypatch):
+    one = result("sbx_crossq-tuned", 1, 11.0)
+    several = [result("sbx_sac-tuned", seed, 12.0 + seed) for seed in (1, 2, 3)]
+    monkeypatch.setattr(peers, "results", lambda: [one, *several])
+    text = peers.section([10.0, 11.0, 12.0])
+    assert "- SBX SAC, labkit's choices: -3.00 (p = 0.021)\n" in text
+    assert "(3 seeds) have a mean of +11.00" in text
+    assert "CrossQ" not in text.split("Minus the mean")[1]
+    monkeypatch.setattr(peers, "results", list)
+    assert peers.section([10.0, 11.0]) == ""
+
+
 def test_the_tracked_results_are_of_their_name_and_length():
     if not list(peers.KEPT.rglob("*.json")):
         pytest.skip("no peer has been run yet")
@@ -94,7 +106,7 @@ def test_the_tracked_results_are_of_their_name_and_length():
 def test_the_tracked_page_is_what_the_command_writes():
     page = peers.KEPT / "README.md"
     assert page.read_text() == peers.text(peers.results())
-    assert re.search(r"^\| peer \||^No run yet", page.read_text(), re.MULTILINE)
+    assert re.search(r"^\| library \||^No run yet", page.read_text(), re.MULTILINE)
 
 
 def test_a_failed_run_is_named(monkeypatch, tmp_path):
