@@ -86,7 +86,9 @@ def page() -> None:
     """Writes the page from the tracked results."""
     (KEPT / "README.md").write_text(text(results()))
     click.echo(f"written: {(KEPT / 'README.md').relative_to(ROOT)}")
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "results.py"), "page"], check=True)
+    study_page = [sys.executable, str(ROOT / "scripts" / "results.py"), "page"]
+    if code := subprocess.run(study_page, check=False).returncode:
+        raise SystemExit(code)
 
 
 def results() -> list[dict[str, Any]]:
