@@ -25,6 +25,7 @@ from labkit.analysis import milestones, statistics  # noqa: E402
 from labkit.training import provenance  # noqa: E402
 
 KEPT = ROOT / "results" / "minitaur" / "peers"
+ENV_STEPS = 100_000  # of each run, warm-up included
 WALKING = 10.0  # a mean return of a robot that walks
 # Which peer, with which choices, and its seeds. "tuned": labkit's choices, as far as a peer has them.
 PLAN = {
@@ -105,10 +106,10 @@ def text(found: list[dict[str, Any]]) -> str:
     made = sorted({made_with(one) for one in found})
     return f"""# Other libraries on the Minitaur
 
-    make peers                          # runs what is missing, then writes this page
-    make peers ARGS=page                # the page alone
+    make peers                          # runs what is missing, then writes this page, the study's page and README's table
+    make peers ARGS=page                # the pages alone
 
-Each run trains in the same registered environment for {spaced(100_000)} env steps, with one gradient step for each env step after the warm-up. Then it
+Each run trains in the same registered environment for {spaced(ENV_STEPS)} env steps, with one gradient step for each env step after the warm-up. Then it
 plays 20 deterministic episodes. "labkit's choices" are scaled observations, rewards × 20, five-step returns, γ = 0.995, a warm-up of 5 000 env steps, a
 learning rate of 1e-3 that decays as in labkit, and labkit's target entropy and initial temperature. In SBX, fewer rates decay: none in CrossQ, and in SAC not that of
 the temperature. The rate of SAC's delayed actor decays by env steps; in labkit it decays by steps of the actor, which are half as many. SBX's SAC also has critics with layer
@@ -179,29 +180,30 @@ def section(own: Sequence[float]) -> str:
     found = results()
     if not found:
         return ""
-    peers = {label: runs for label, runs in returns_by_peer(found).items() if len(runs) > 1}
-    lines = []
-    if len(own) > 1 and peers:
-        p_values = statistics.holm([statistics.welch(own, runs) for runs in peers.values()])
-        lines = [
-            f"- {label}: {np.mean(own) - np.mean(runs):+.2f} (p = {p:.2g})"
-            for (label, runs), p in zip(peers.items(), p_values, strict=True)
-        ]
-    differences = "\n".join(lines)
-    return f"""## Other libraries, {spaced(100_000)} env steps
+    return f"""## Other libraries, {spaced(ENV_STEPS)} env steps
 
 [Their page](peers/README.md) gives their settings, and what they share with labkit's.
 
 {table(found)}
 
-{DIFFERENCES.format(count=len(own), mean=np.mean(own), lines=differences) if lines else ""}
+{differences(own, found)}
 """
 
 
-DIFFERENCES = """The defaults of labkit ({count} seeds) have a mean of {mean:+.2f}. Minus the mean of each library with several seeds, with the p-value of Welch's
-t-test after Holm's correction:
+def differences(own: Sequence[float], found: Sequence[dict[str, Any]]) -> str:
+    """The difference of `own` to each library with several seeds, tested; or nothing."""
+    several = {name: runs for name, runs in returns_by_peer(found).items() if len(runs) > 1}
+    if len(own) < 2 or not several:
+        return ""
+    p_values = statistics.holm([statistics.welch(own, runs) for runs in several.values()])
+    lines = [
+        f"- {name}: {np.mean(own) - np.mean(runs):+.2f} (p = {p:.2g})"
+        for (name, runs), p in zip(several.items(), p_values, strict=True)
+    ]
+    return f"""The defaults of labkit ({len(own)} seeds) have a mean of {np.mean(own):+.2f}. This list gives their mean minus that of each library with several
+seeds, and the p-value of Welch's t-test after Holm's correction:
 
-{lines}"""
+{chr(10).join(lines)}"""
 
 
 def steps_to_walk(one: dict[str, Any]) -> str:

@@ -49,8 +49,9 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
             written[-1], dpi=110
         )
         sections.append(ablations.section(table, written[-1].name))
-    walked = compare.scores(of("defaults", found, 100_000), study.iterations("defaults", 100_000))
-    sections.append(peers.section(walked["return"].tolist()))
+    steps = peers.ENV_STEPS
+    own = compare.scores(of("defaults", found, steps), study.iterations("defaults", steps))
+    sections.append(peers.section(own["return"].tolist()))
     sections += [longer_runs(found), not_run(found), ablations.machines(found)]
     written.append(target / "README.md")
     written[-1].write_text("\n\n".join(section.strip() for section in sections if section) + "\n")
@@ -64,7 +65,7 @@ This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registere
 ablation (the defaults with one choice set to the value of the source document, TF-Agents' tutorial on SAC), or other settings that are named below. A final return is the mean
 return of 20 deterministic episodes after the last step, in the environment's own reward. Length and seeds
 of a run were fixed before it started; no checkpoint and no seed was chosen by its score. The plan changed four times. The checkpoints of seeds 2, 3 and 4 of the
-defaults were lost, so seeds 6, 7 and 8 take their place at 100 000 env steps. Those of the other seeds were lost later, so seeds 17, 18 and 19 run to 300 000. `target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it,
+defaults were lost, so seeds 6, 7 and 8 take their place at 100 000 env steps. Those of seeds 1 and 5 to 8 were lost later, so seeds 17, 18 and 19 run to 300 000. `target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it,
 took its place. Its plan of five seeds ended with seed 12, which scored far below the others. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
 play different final episodes (`labkit.training.components.evaluation_seed`). One command
 computes every number and figure below from the runs in [study/](study):
@@ -258,7 +259,9 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
             ]
         )
         above = int((table["return"] >= THRESHOLD).sum())
-        reached.append(f"{above} of {counted(len(table), 'run')} after {spaced(budget)} env steps")
+        reached.append(
+            f"{above} of {counted(len(table), 'run')} of labkit after {spaced(budget)} env steps"
+        )
         if len(runs) > 1:
             figure = f"curves-{budget}.png"
     tutorial_steps, tutorial_return = run_plots.PUBLISHED_CURVE[-1]
@@ -274,7 +277,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     rows += [
         [
             f"{label}, {counted(len(scores), 'seed')}",
-            spaced(100_000),
+            spaced(peers.ENV_STEPS),
             aggregate(np.array(scores)),
             f"{min(scores):+.2f}" if len(scores) > 1 else "",
             "",
