@@ -5,6 +5,7 @@ python scripts/track_run.py notebooks/runs/0001 results/minitaur/default
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import attrs
@@ -21,16 +22,22 @@ from labkit.sac.evaluation import Evaluation
 from labkit.training import run_directory
 from labkit.training.config_file import read_config
 
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT)]
+from benchmarks.page_text import spaced  # noqa: E402
+
 
 @click.command()
 @click.argument("run_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("target", type=click.Path(file_okay=False, path_type=Path))
 def main(run_dir: Path, target: Path) -> None:
-    """Copies RUN_DIR to TARGET; replaces the files of an older run there."""
+    """Copies the small files of RUN_DIR to TARGET; replaces the files of an older run there."""
     tracked_runs.copy_records(run_dir, target)
+    shutil.copytree(run_dir / "policy", target / "policy", dirs_exist_ok=True)
     shutil.copy(run_dir / "videos" / "after.mp4", target / "after.mp4")
     metrics = run_directory.read_metrics(run_dir)
     run_plots.learning_curve(metrics).savefig(target / "curve.png", dpi=110)
+    run_plots.training_figure(metrics).savefig(target / "training.png", dpi=110)
     frames = list(imageio.imiter(run_dir / "videos" / "after.mp4"))
     (target / "strip.png").write_bytes(video.film_strip(frames, columns=6))
     (target / "README.md").write_text(page(run_dir, metrics))
@@ -44,27 +51,46 @@ def page(run_dir: Path, metrics: pd.DataFrame) -> str:
     changed = {k: v for k, v in attrs.asdict(config).items() if v != default[k]}
     arguments = "".join(f" -p {name} {value!r}" for name, value in changed.items())
     command = f" ARGS='{arguments.strip()}'" if arguments else ""
+    first, last_tenth = speeds(metrics)
     last = metrics.dropna(subset="eval_return").iloc[-1]
     final = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
     versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     commit, cpu = (content.get(name) or "not recorded" for name in ("commit", "cpu"))
-    return f"""# {config.env_name}, seed {config.seed}, {config.num_iterations:,} gradient steps
+    length = spaced(config.num_iterations)
+    return f"""# {config.env_name}, seed {config.seed}, {length} gradient steps
 
     make run{command}
     .venv/bin/python scripts/track_run.py <the run directory> <this directory>
+    .venv/bin/python scripts/animate.py <this directory>/after.mp4
+
+In `notebooks/`, `papermill 03_sac_minitaur.ipynb out.ipynb{arguments}` trains the same.
 
 - Final evaluation, deterministic: {final}.
 - Its worst episode: {np.min(final.returns):+.2f}; its best: {np.max(final.returns):+.2f}.
-- Training took {last.wall_seconds / 60:.0f} minutes, evaluations included.
+- Training took {last.wall_seconds / 60:.0f} minutes, evaluations and checkpoints included.
+- Gradient steps per second: {first:.0f} in the first tenth, {last_tenth:.0f} in the last.
 - {versions}.
 - Commit: {commit}. CPU: {cpu}.
 
 ![Learning curve: evaluation return over env steps, next to the published curve](curve.png)
 
+![Returns, critic loss, actor loss, α and iterations per second over gradient steps](training.png)
+
 ![Film strip of one deterministic episode after training](strip.png)
 
-The second command wrote this page and every file in this directory.
+The second command wrote this page and the other files of this directory, the third the GIF.
 """
+
+
+def speeds(metrics: pd.DataFrame) -> tuple[float, float]:
+    """Gradient steps per second in the first and in the last tenth; the final evaluation excluded.
+
+    Columns used of a run's metrics: `gradient_step` and `wall_seconds`.
+    """
+    seconds = metrics.groupby("gradient_step").wall_seconds.min()
+    tenth = seconds.index.max() / 10
+    begin, first, ninth, end = np.interp([0, tenth, 9 * tenth, 10 * tenth], seconds.index, seconds)
+    return tenth / (first - begin), tenth / (end - ninth)
 
 
 if __name__ == "__main__":

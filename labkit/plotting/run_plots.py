@@ -250,6 +250,7 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
         _draw_line(speed, *iterations_per_second(metrics), GREEN)
         label_axes(speed, "gradient steps", "", "iterations/s")
         speed.set_ylim(bottom=0)
+        returns.locator_params(axis="x", nbins=5)  # so that the labels of a million do not overlap
         for axes in (critic, actor, alpha, speed):
             axes.locator_params(axis="x", nbins=3)
     return figure
