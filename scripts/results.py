@@ -26,6 +26,7 @@ from labkit.training.run_directory import read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
+import readme_table  # noqa: E402
 import replay  # noqa: E402
 import results_page  # noqa: E402
 import study  # noqa: E402
@@ -204,7 +205,7 @@ def page() -> None:
     for file in results_page.write(found, ROOT / "results" / "minitaur"):
         click.echo(f"written: {file.relative_to(ROOT)}")
     readme = ROOT / "README.md"
-    readme.write_text(results_page.into_readme(readme.read_text(), found))
+    readme.write_text(readme_table.into_readme(readme.read_text(), found))
 
 
 if __name__ == "__main__":

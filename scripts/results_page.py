@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ablations
+import long_run
 import numpy as np
 import pandas as pd
 import peers
 import study
 
-from benchmarks.page_text import aggregate, between, counted, listed, markdown, spaced
+from benchmarks.page_text import aggregate, counted, listed, markdown, spaced
 from labkit.analysis import compare, comparison_plots, milestones
 from labkit.analysis.compare import TrackedRun
 from labkit.config import SACConfig
@@ -52,7 +53,7 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
     steps = peers.ENV_STEPS
     own = compare.scores(of("defaults", found, steps), study.iterations("defaults", steps))
     sections.append(peers.section(own["return"].tolist()))
-    sections += [longer_runs(found), not_run(found), ablations.machines(found)]
+    sections += [long_run.section(), longer_runs(found), not_run(found), ablations.machines(found)]
     written.append(target / "README.md")
     written[-1].write_text("\n\n".join(section.strip() for section in sections if section) + "\n")
     return written
@@ -236,62 +237,6 @@ def longer_runs(found: Sequence[TrackedRun]) -> str:
         for (name, budget), group in groups
     ]
     return f"## Other settings after more env steps\n\n{markdown(pd.DataFrame(rows))}"
-
-
-MARKS = ("<!-- written by make results: begin -->", "<!-- written by make results: end -->")
-
-
-def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
-    """Returns README.md with the study's results of the defaults between its two marks."""
-    rows, figure, reached = [], "default/curve.png", []
-    for budget in budgets():
-        runs = of("defaults", found, budget)
-        if not runs:
-            continue
-        table = compare.scores(runs, study.iterations("defaults", budget))
-        rows.append(
-            [
-                f"labkit, defaults, {counted(len(runs), 'seed')}",
-                spaced(budget),
-                aggregate(table["return"].to_numpy()),
-                f"{table['return'].min():+.2f}",
-                f"{table.distance.mean():.1f} m",
-            ]
-        )
-        above = int((table["return"] >= THRESHOLD).sum())
-        reached.append(
-            f"{above} of {counted(len(table), 'run')} of labkit after {spaced(budget)} env steps"
-        )
-        if len(runs) > 1:
-            figure = f"curves-{budget}.png"
-    tutorial_steps, tutorial_return = run_plots.PUBLISHED_CURVE[-1]
-    published = [
-        (
-            "TF-Agents' tutorial, as published (sampled actions)",
-            tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS,
-            tutorial_return,
-        ),
-        ("PPO2 (rl-baselines-zoo), as published", 2_000_000, PPO2),
-    ]
-    rows += [[name, spaced(steps), f"{score:+.2f}", "", ""] for name, steps, score in published]
-    rows += [
-        [
-            f"{label}, {counted(len(scores), 'seed')}",
-            spaced(peers.ENV_STEPS),
-            aggregate(np.array(scores)),
-            f"{min(scores):+.2f}" if len(scores) > 1 else "",
-            "",
-        ]
-        for label, scores in peers.returns_by_peer(peers.results()).items()
-    ]
-    columns = ["Minitaur", "env steps", "return of an episode", "worst seed", "mean distance"]
-    body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
-
-The return of an episode is the sum of its rewards. An episode terminates when the robot falls, and is truncated after 1000 steps
-(ten seconds). Gym counts this environment as solved at a return of {THRESHOLD} (its `reward_threshold`); {listed(reached) if reached else "no run"} reached it.
-
-![Returns over env steps, and published results](results/minitaur/{figure})"""
-    return between(text, MARKS, body)
 
 
 def not_run(found: Sequence[TrackedRun]) -> str:

@@ -15,6 +15,8 @@ from click.testing import CliRunner
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "analysis")]
 import ablations  # noqa: E402
+import long_run  # noqa: E402
+import readme_table  # noqa: E402
 import results_page  # noqa: E402
 import study  # noqa: E402
 from test_compare import write_run  # noqa: E402
@@ -185,7 +187,7 @@ def test_the_tracked_pages_are_what_the_command_writes(tmp_path):
     found, damaged = compare.find_runs(results.KEPT)
     assert not damaged
     front = (ROOT / "README.md").read_text()
-    assert results_page.into_readme(front, found) == front
+    assert readme_table.into_readme(front, found) == front
     results_page.write(found, tmp_path)
     written = (tmp_path / "README.md").read_text()
     assert (ROOT / "results" / "minitaur" / "README.md").read_text() == written
@@ -195,8 +197,8 @@ def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
     for seed in range(5):
         write_run(small_study / "kept" / "defaults" / f"seed-{seed}", seed, [9, seed + 1], 20)
     found, _ = compare.find_runs(small_study / "kept")
-    begin, end = results_page.MARKS
-    text = results_page.into_readme(f"above\n{begin}\nprevious\n{end}\nbelow\n", found)
+    begin, end = readme_table.MARKS
+    text = readme_table.into_readme(f"above\n{begin}\nprevious\n{end}\nbelow\n", found)
     assert text.startswith(f"above\n{begin}\n| Minitaur |")
     assert text.endswith(f"\n{end}\nbelow\n")
     assert "previous" not in text
@@ -205,7 +207,22 @@ def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
     assert "-0.28" in text
     assert "| labkit, defaults, 5 seeds | 5 020 |" in text
     assert "results/minitaur/curves-5020.png" in text
-    assert results_page.into_readme(text, found) == text
+    assert readme_table.into_readme(text, found) == text
+
+
+def test_the_long_run_has_a_row_and_a_section_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(long_run, "RUN", tmp_path)
+    assert (long_run.rows(), long_run.section()) == ([], ""), "no such run is tracked"
+    write_run(tmp_path, 4, [9.0, 1.0, 3.0], 20)
+    metrics = pd.read_csv(tmp_path / "metrics.csv")
+    expected = f"{int(metrics.env_step.max())}"
+    ((name, steps, returned, worst, distance),) = long_run.rows()
+    assert (name, steps.replace("\u202f", "").replace(" ", "")) == (
+        "labkit, defaults, 1 seed",
+        expected,
+    )
+    assert (returned, worst, distance) == ("+3.00", "", "1.5 m")
+    assert f"seed 4: +3.00 after {steps} env steps" in long_run.section()
 
 
 def test_an_interim_evaluation_is_not_a_final_score(small_study):

@@ -1,0 +1,73 @@
+"""Writes the table of Minitaur results in the project's README."""
+
+# ruff: noqa: E501 (the lines of the page)
+
+from collections.abc import Sequence
+
+import long_run
+import numpy as np
+import pandas as pd
+import peers
+import results_page
+import study
+
+from benchmarks.page_text import aggregate, between, counted, listed, markdown, spaced
+from labkit.analysis import compare
+from labkit.analysis.compare import TrackedRun
+from labkit.plotting import run_plots
+
+MARKS = ("<!-- written by make results: begin -->", "<!-- written by make results: end -->")
+
+
+def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
+    """Returns README.md with the study's results of the defaults between its two marks."""
+    rows, figure, reached = [], "default/curve.png", []
+    for budget in results_page.budgets():
+        runs = results_page.of("defaults", found, budget)
+        if not runs:
+            continue
+        table = compare.scores(runs, study.iterations("defaults", budget))
+        rows.append(
+            [
+                f"labkit, defaults, {counted(len(runs), 'seed')}",
+                spaced(budget),
+                aggregate(table["return"].to_numpy()),
+                f"{table['return'].min():+.2f}",
+                f"{table.distance.mean():.1f} m",
+            ]
+        )
+        above = int((table["return"] >= results_page.THRESHOLD).sum())
+        reached.append(
+            f"{above} of {counted(len(table), 'run')} of labkit after {spaced(budget)} env steps"
+        )
+        if len(runs) > 1:
+            figure = f"curves-{budget}.png"
+    rows += long_run.rows()
+    tutorial_steps, tutorial_return = run_plots.PUBLISHED_CURVE[-1]
+    published = [
+        (
+            "TF-Agents' tutorial, as published (sampled actions)",
+            tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS,
+            tutorial_return,
+        ),
+        ("PPO2 (rl-baselines-zoo), as published", 2_000_000, results_page.PPO2),
+    ]
+    rows += [[name, spaced(steps), f"{score:+.2f}", "", ""] for name, steps, score in published]
+    rows += [
+        [
+            f"{label}, {counted(len(scores), 'seed')}",
+            spaced(peers.ENV_STEPS),
+            aggregate(np.array(scores)),
+            f"{min(scores):+.2f}" if len(scores) > 1 else "",
+            "",
+        ]
+        for label, scores in peers.returns_by_peer(peers.results()).items()
+    ]
+    columns = ["Minitaur", "env steps", "return of an episode", "worst seed", "mean distance"]
+    body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
+
+The return of an episode is the sum of its rewards. An episode terminates when the robot falls, and is truncated after 1000 steps
+(ten seconds). Gym counts this environment as solved at a return of {results_page.THRESHOLD} (its `reward_threshold`); {listed(reached) if reached else "no run"} reached it.
+
+![Returns over env steps, and published results](results/minitaur/{figure})"""
+    return between(text, MARKS, body)
