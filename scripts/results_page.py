@@ -65,8 +65,8 @@ HEAD = """
 This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults, an
 ablation (the defaults with one choice set to the value of the source document, TF-Agents' tutorial on SAC), or other settings that are named below. A final return is the mean
 return of 20 deterministic episodes after the last step, in the environment's own reward. Length and seeds
-of a run were fixed before it started; no checkpoint and no seed was chosen by its score. The plan changed four times. The checkpoints of seeds 2, 3 and 4 of the
-defaults were lost, so seeds 6, 7 and 8 take their place at 100 000 env steps. Those of seeds 1 and 5 to 8 were lost later, so seeds 17, 18 and 19 run to 300 000. `target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it,
+of a run were fixed before it started; no checkpoint and no seed was chosen by its score. The plan changed five times. The checkpoints of seeds 2, 3 and 4 of the
+defaults were lost, so seeds 6, 7 and 8 take their place at 100 000 env steps. Those of seeds 1 and 5 to 8 were lost later, so seeds 17, 18 and 19 were to run to 300 000; then that of seed 17 was lost, and seed 20 took its place. `target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it,
 took its place. Its plan of five seeds ended with seed 12, which scored far below the others. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
 play different final episodes (`labkit.training.components.evaluation_seed`). One command
 computes every number and figure below from the runs in [study/](study):

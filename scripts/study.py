@@ -50,9 +50,9 @@ ABLATION_BUDGET = 60_000  # env steps, warm-up included
 SEEDS = (1, 2, 3, 4, 5)
 # The longer runs of the defaults resume those of 60 000 env steps. The checkpoints of seeds 2 to 4
 # were lost with their machine, so new seeds take their place; their runs still count at 60 000.
-LONGER_SEEDS = (1, 5, 6, 7, 8)
-# Their checkpoints were lost, too, before a run of 300 000 env steps began.
-LONGEST_SEEDS = (17, 18, 19)
+LONGER_SEEDS = (1, 5, 6, 7, 8, 17)
+# The checkpoints of those were lost, too, before a run of them reached 300 000 env steps.
+LONGEST_SEEDS = (18, 19, 20)
 DEFAULT_SEEDS = (*SEEDS, *LONGER_SEEDS[2:], *LONGEST_SEEDS)
 # Seed 11 was stopped after 19 000 env steps, for lack of time; its checkpoint was not kept. Seeds
 # 13 and 14 were planned, but not begun: seed 12 scored far below the others.

@@ -40,10 +40,10 @@ def main(run_dir: Path, target: Path) -> None:
     run_plots.training_figure(metrics).savefig(target / "training.png", dpi=110)
     frames = list(imageio.imiter(run_dir / "videos" / "after.mp4"))
     (target / "strip.png").write_bytes(video.film_strip(frames, columns=6))
-    (target / "README.md").write_text(page(run_dir, metrics))
+    (target / "README.md").write_text(page(run_dir, metrics, target / "pace.csv"))
 
 
-def page(run_dir: Path, metrics: pd.DataFrame) -> str:
+def page(run_dir: Path, metrics: pd.DataFrame, pace: Path) -> str:
     """The page: command, final score, versions; every number is read from the run."""
     content = json.loads((run_dir / "config.json").read_text())
     config = read_config(run_dir)
@@ -71,7 +71,7 @@ In `notebooks/`, `papermill 03_sac_minitaur.ipynb out.ipynb{arguments}` trains t
 - Gradient steps per second: {first:.0f} in the first tenth, {last_tenth:.0f} in the last.
 - {versions}.
 - Commit: {commit}. CPU: {cpu}.
-
+{memory(pace)}
 ![Learning curve: evaluation return over env steps, next to the published curve](curve.png)
 
 ![Returns, critic loss, actor loss, α and iterations per second over gradient steps](training.png)
@@ -91,6 +91,18 @@ def speeds(metrics: pd.DataFrame) -> tuple[float, float]:
     tenth = seconds.index.max() / 10
     begin, first, ninth, end = np.interp([0, tenth, 9 * tenth, 10 * tenth], seconds.index, seconds)
     return tenth / (first - begin), tenth / (end - ninth)
+
+
+def memory(pace: Path) -> str:
+    """A line with the memory that `benchmarks.pace` measured; nothing if it did not."""
+    if not pace.exists():
+        return ""
+    table = pd.read_csv(pace)
+    first, last = (spaced(int(table.gradient_step.iloc[at])) for at in (0, -1))
+    most = table.resident_mib.max() / 1024
+    return f"""- Resident memory when this run was continued from gradient step {first} to {last}: at most
+  {most:.1f} GiB. `python -m benchmarks.pace <the run directory>` measured it: [pace.csv](pace.csv).
+"""
 
 
 if __name__ == "__main__":

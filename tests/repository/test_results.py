@@ -60,7 +60,7 @@ def test_the_plan_has_enough_seeds_of_the_defaults_and_three_of_each_ablation():
     for job in study.PLAN:
         seeds.setdefault((job.setting, job.budget), []).append(job.seed)
     assert all(len(set(one)) == len(one) for one in seeds.values()), "a seed counts twice"
-    assert len(seeds["defaults", 100_000]) == 8
+    assert len(seeds["defaults", 100_000]) == 9
     assert len(seeds["defaults", 300_000]) == 3
     shorter = [set(seeds["defaults", budget]) for budget in (300_000, 100_000, 60_000)]
     assert shorter[0] < shorter[1] < shorter[2], "a longer run resumes a shorter one"
