@@ -37,11 +37,11 @@ standard: setup ## SAC on three standard robots next to published curves (hours)
 robustness: setup ## the tracked policies under disturbances, what is missing of it: results/minitaur/robustness/
 	@$(PY) scripts/robustness.py $(ARGS)
 
-watch: ## where the clip of the best policy is; REPLAY=1 runs that policy and records a new one
+watch: ## where the clip of the tracked policy is; REPLAY=1 runs that policy and records a new one
 ifdef REPLAY
 	@$(MAKE) --no-print-directory setup && $(PY) -m labkit.cli.main watch --replay $(ARGS)
 else
-	@echo "two episodes of the best policy: $(CURDIR)/results/minitaur/best/clip.mp4"
+	@echo "an episode of the tracked policy: $(CURDIR)/results/minitaur/million/after.mp4"
 	@echo "run it here and record a new clip: make watch REPLAY=1"
 endif
 

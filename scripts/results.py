@@ -3,31 +3,24 @@
 python scripts/results.py                       all of the following
 python scripts/results.py run --setting defaults --seed 3 --budget 60000
 python scripts/results.py track                 runs/results/ into results/minitaur/
-python scripts/results.py best                  the best policy and its clip
 python scripts/results.py page                  results/minitaur/README.md and its figures
 """
 
-import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import pandas as pd
 
 import labkit
 from labkit.analysis import compare, tracked_runs
-from labkit.cli import watch
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
-from labkit.plotting.video import film_strip
 from labkit.training import run_directory
 from labkit.training.run_directory import read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 import readme_table  # noqa: E402
-import replay  # noqa: E402
 import results_page  # noqa: E402
 import study  # noqa: E402
 
@@ -35,7 +28,6 @@ from benchmarks import side_by_side  # noqa: E402
 
 RUNS = ROOT / "runs" / "results"
 KEPT = ROOT / "results" / "minitaur" / "study"
-BEST = ROOT / "results" / "minitaur" / "best"
 
 
 @click.group(invoke_without_command=True)
@@ -43,7 +35,7 @@ BEST = ROOT / "results" / "minitaur" / "best"
 def main(context: click.Context) -> None:
     """Runs, tracks and reports the Minitaur study; all of it takes a day."""
     if context.invoked_subcommand is None:
-        side_by_side.invoke_each(context, run, track, best, page)
+        side_by_side.invoke_each(context, run, track, page)
 
 
 @main.command()
@@ -137,63 +129,6 @@ def track() -> None:
         click.echo(f"tracked: {target.relative_to(ROOT)}")
     if left_out:
         raise click.ClickException(f"not tracked: {left_out} of the runs in {RUNS}")
-
-
-@main.command()
-def best() -> None:
-    """Copies the policy with the highest final return after the largest budget; films it.
-
-    It keeps the tracked policy if that has a higher return.
-    """
-    folders = {RUNS / job.setting / f"seed-{job.seed}" for job in study.PLAN}
-    if not (there := {folder for folder in folders if folder.exists()}):
-        raise click.ClickException("runs/results/ contains no run of the study")
-    found, _ = compare.find_runs(there)
-    budget, table = _longest(found)
-    chosen = table.loc[table["return"].idxmax()]
-    source, present = chosen.path, _tracked_return()
-    if present is not None and present >= chosen["return"]:
-        click.echo(
-            f"unchanged: {BEST.relative_to(ROOT)} has a return of {present:+.2f}, the best run of "
-            f"the study {chosen['return']:+.2f}"
-        )
-        return
-    draft = BEST.with_name("best-draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    shutil.copytree(source / "policy", draft / "policy")
-    shutil.rmtree(BEST, ignore_errors=True)
-    draft.rename(BEST)
-    tracked_runs.copy_records(source, BEST)
-    recordings = watch.film(BEST, seed=0, out=BEST / "clip.mp4")
-    first = recordings[0]
-    (BEST / "strip.png").write_bytes(film_strip(first.frames, captions=first.captions))
-    replay.write(BEST, seed=0)
-    results_page.write_best(chosen, len(table), budget, recordings, BEST)
-    click.echo(f"kept: {source.relative_to(ROOT)} in {BEST.relative_to(ROOT)}")
-
-
-def _longest(found: Sequence[compare.TrackedRun]) -> tuple[int, pd.DataFrame]:
-    """The largest budget, in env steps, that a run has finished; and the scores of all that did.
-
-    Raises:
-        ClickException: no run has a final evaluation.
-    """
-    for budget in sorted({job.budget for job in study.PLAN}, reverse=True):
-        tables = [
-            compare.scores(results_page.of(name, found, budget), study.iterations(name, budget))
-            for name in study.SETTINGS
-        ]
-        table = pd.concat(tables, ignore_index=True)
-        if not table.empty:
-            return budget, table
-    raise click.ClickException("runs/results/ contains no finished run of the study")
-
-
-def _tracked_return() -> float | None:
-    """The final mean return of the tracked best policy, or None."""
-    if not (BEST / "metrics.csv").exists():
-        return None
-    return float(read_metrics(BEST).eval_return.dropna().iloc[-1])
 
 
 @main.command()

@@ -17,7 +17,6 @@ from labkit.analysis import compare, comparison_plots, milestones
 from labkit.analysis.compare import TrackedRun
 from labkit.config import SACConfig
 from labkit.plotting import run_plots
-from labkit.plotting.video import Recording
 
 ROOT = Path(__file__).resolve().parent.parent
 EARLIER_WARM_UP = 10_000  # env steps, of labkit 0.1
@@ -265,40 +264,3 @@ def unfinished(found: Sequence[TrackedRun]) -> str:
     if not lines:
         return ""
     return "\nBegun, but not finished, so that no score includes them:\n\n" + "\n".join(lines)
-
-
-def write_best(
-    score: pd.Series, among: int, budget: int, recordings: Sequence[Recording], target: Path
-) -> None:
-    """Writes the page of the best policy.
-
-    Args:
-        score: the policy's row of `compare.scores`.
-        among: how many runs it was chosen from.
-        budget: env steps of its training.
-        recordings: the two episodes of its clip.
-        target: the folder with the policy.
-    """
-    episodes = " and ".join(f"{one.return_:+.2f} in {one.steps} steps" for one in recordings)
-    chosen = (
-        f"It is the best of {among} runs of that length, so its score overestimates the setting's mean"
-        if among > 1
-        else "No other run has that length"
-    )
-    (target / "README.md").write_text(f"""# The best policy
-
-Seed {score.seed} of the setting `{score.path.parent.name}` after {spaced(budget)} env steps: mean return {score["return"]:+.2f} over {score.episodes} deterministic
-episodes, {score.distance:.2f} m forward, {score.length:.0f} of 1000 steps. {chosen}: [all runs](../README.md).
-
-[clip.mp4](clip.mp4) shows two more deterministic episodes: {episodes}.
-
-[replay.html](replay.html) shows the first episode in 3D. Open it in a browser. You can move through time with the slider, and turn the view.
-
-![Six frames of the first episode](strip.png)
-
-    make watch REPLAY=1                       # runs the policy and records a new clip
-    .venv/bin/python scripts/replay.py results/minitaur/best    # writes replay.html
-    make results ARGS=best                    # chose this policy and wrote this folder
-
-`policy/` is a TensorFlow SavedModel. The [README](../../../README.md#a-trained-policy-in-five-lines) shows how to use it in five lines of Python.
-""")

@@ -40,10 +40,10 @@ def main(run_dir: Path, target: Path) -> None:
     run_plots.training_figure(metrics).savefig(target / "training.png", dpi=110)
     frames = list(imageio.imiter(run_dir / "videos" / "after.mp4"))
     (target / "strip.png").write_bytes(video.film_strip(frames, columns=6))
-    (target / "README.md").write_text(page(run_dir, metrics, target / "pace.csv"))
+    (target / "README.md").write_text(page(run_dir, metrics, target))
 
 
-def page(run_dir: Path, metrics: pd.DataFrame, pace: Path) -> str:
+def page(run_dir: Path, metrics: pd.DataFrame, target: Path) -> str:
     """The page: command, final score, versions; every number is read from the run."""
     content = json.loads((run_dir / "config.json").read_text())
     config = read_config(run_dir)
@@ -71,7 +71,7 @@ In `notebooks/`, `papermill 03_sac_minitaur.ipynb out.ipynb{arguments}` trains t
 - Gradient steps per second: {first:.0f} in the first tenth, {last_tenth:.0f} in the last.
 - {versions}.
 - Commit: {commit}. CPU: {cpu}.
-{memory(pace)}
+{memory(target / "pace.csv")}
 ![Learning curve: evaluation return over env steps, next to the published curve](curve.png)
 
 ![Returns, critic loss, actor loss, α and iterations per second over gradient steps](training.png)
@@ -79,7 +79,7 @@ In `notebooks/`, `papermill 03_sac_minitaur.ipynb out.ipynb{arguments}` trains t
 ![Film strip of one deterministic episode after training](strip.png)
 
 The second command wrote this page and the other files of this directory, the third the GIF.
-"""
+{replay(target / "replay.html")}"""
 
 
 def speeds(metrics: pd.DataFrame) -> tuple[float, float]:
@@ -93,6 +93,22 @@ def speeds(metrics: pd.DataFrame) -> tuple[float, float]:
     return tenth / (first - begin), tenth / (end - ninth)
 
 
+def replay(file: Path) -> str:
+    """A paragraph about the 3D replay; nothing if there is none."""
+    if not file.exists():
+        return ""
+    return """
+[replay.html](replay.html) shows an episode in 3D. Open it in a browser: the slider moves through
+time, and the view can be turned. Two more commands use the policy:
+
+    .venv/bin/python scripts/replay.py <this directory>       # writes replay.html and replay.png
+    make watch REPLAY=1                                       # records a new clip of the policy
+
+`policy/` is a TensorFlow SavedModel. The
+[README](../../../README.md#a-trained-policy-in-five-lines) uses it in five lines of Python.
+"""
+
+
 def memory(pace: Path) -> str:
     """A line with the memory that `benchmarks.pace` measured; nothing if it did not."""
     if not pace.exists():
@@ -100,8 +116,8 @@ def memory(pace: Path) -> str:
     table = pd.read_csv(pace)
     first, last = (spaced(int(table.gradient_step.iloc[at])) for at in (0, -1))
     most = table.resident_mib.max() / 1024
-    return f"""- Resident memory when this run was continued from gradient step {first} to {last}: at most
-  {most:.1f} GiB. `python -m benchmarks.pace <the run directory>` measured it: [pace.csv](pace.csv).
+    return f"""- Resident memory when this run was continued from gradient step {first} to {last}:
+  at most {most:.1f} GiB ([pace.csv](pace.csv), by `python -m benchmarks.pace <the run directory>`).
 """
 
 

@@ -247,13 +247,13 @@ def base_mass_kg() -> float:
 
 
 def tracked(folder: Path = RESULTS) -> pd.DataFrame:
-    """The tracked episodes of the tracked best policy, a table with `COLUMNS`.
+    """The tracked episodes of the tracked policy, a table with `COLUMNS`.
 
     Raises:
         ParameterError: there is no repository with results, or no episode of these weights.
     """
     played = read(folder / "robustness" / "episodes.csv")
-    own = played[played.weights == saved_weights.fingerprint(folder / "best")]
+    own = played[played.weights == saved_weights.fingerprint(folder / "million")]
     if own.empty:
         raise ParameterError("no tracked episodes of the tracked policy: run `make robustness`")
     return own

@@ -22,7 +22,7 @@ from labkit.replay import npz
 from labkit.sac import numpy_policy, onnx_policy, saved_policy
 from labkit.training import metrics, model_card
 
-VIDEOS = ("videos/after.mp4", "after.mp4", "clip.mp4")  # a run's; a tracked run's; the best one's
+VIDEOS = ("videos/after.mp4", "after.mp4")  # a run's; a tracked run's
 VIDEO = "replay.mp4"  # the name of the video that the Hub shows beside the card
 KEPT = ("format", "config", "versions", "commit", "cpu", "earlier")  # of config.json
 UNHASHED = ("README.md", "SHA256SUMS")  # a card is edited on the Hub

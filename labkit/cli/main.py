@@ -100,7 +100,7 @@ def sweep(
     )
 )
 @click.argument("run_dir", metavar="[RUN]", required=False, type=PATH)
-@click.option("--replay", is_flag=True, help="Run the best policy and record a new clip.")
+@click.option("--replay", is_flag=True, help="Run the tracked policy and record a new clip.")
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -109,19 +109,19 @@ def sweep(
 )
 @click.option("--out", type=PATH, help="The new clip, runs/watch.mp4 by default.")
 def watch(run_dir: Path | None, replay: bool, seed: int | None, out: Path | None) -> None:
-    """Show where the clip of the best policy is, or record a new clip.
+    """Show where the clip of the tracked policy is, or record a new clip.
 
-    RUN is a run directory: labkit plays its policy instead of the best one.
+    RUN is a run directory: labkit plays its policy instead.
     """
     if run_dir is None and not replay and (seed is not None or out is not None):
         raise click.UsageError("--seed and --out need --replay or RUN")
-    from labkit.cli.watch import best_policy, record
+    from labkit.cli.watch import record, tracked_policy
 
-    folder = run_dir or best_policy()
+    folder = run_dir or tracked_policy()
     if run_dir or replay:
         record(folder, seed or 0, out or Path("runs/watch.mp4"))
     else:
-        click.echo(f"two episodes of the best policy: {folder / 'clip.mp4'}")
+        click.echo(f"an episode of the tracked policy: {folder / 'after.mp4'}")
         click.echo("run it here and record a new clip: labkit watch --replay")
 
 

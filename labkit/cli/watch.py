@@ -20,20 +20,20 @@ from labkit.training.files import write_atomically
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
-BEST = Path("results/minitaur/best")
+TRACKED = Path("results/minitaur/million")
 CHECKOUT = Path(__file__).resolve().parents[2]  # where labkit is installed from its checkout
 
 
-def best_policy() -> Path:
-    """The folder of the best tracked policy: below the working directory, or in the checkout.
+def tracked_policy() -> Path:
+    """The folder of the tracked policy: below the working directory, or in the checkout.
 
     Raises:
         ParameterError: neither has one.
     """
     for root in (Path.cwd(), CHECKOUT):
-        if (root / BEST / "clip.mp4").is_file():
-            return root / BEST
-    missing = f"no {BEST / 'clip.mp4'} here (only a checkout has it)"
+        if (root / TRACKED / "after.mp4").is_file():
+            return root / TRACKED
+    missing = f"no {TRACKED / 'after.mp4'} here (only a checkout has it)"
     raise ParameterError(f"{missing}; name a run directory, such as `labkit watch runs/0001`")
 
 

@@ -9,11 +9,16 @@ import numpy as np
 import pandas as pd
 
 import labkit
+from labkit.parameters import grouped
+from labkit.sac.evaluation import Evaluation
+from labkit.training.config_file import read_config
+from labkit.training.run_directory import read_metrics
 
 if TYPE_CHECKING:
     from tf_agents.typing.types import BoundedArraySpec
 
 RESULTS = Path(labkit.__file__).parents[1] / "results" / "minitaur"  # only in the repository
+POLICY = RESULTS / "million"  # the run whose policy is tracked
 OBSERVATION_GROUPS = (  # (what, unit, numbers), in the order of the observation
     ("motor angle", "rad", 8),
     ("motor velocity", "rad/s", 8),
@@ -51,28 +56,28 @@ def observation_table(
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).round(2)
 
 
-def show_best(folder: Path = RESULTS / "best") -> None:
+def show_clip(folder: Path = POLICY) -> None:
     """Displays the tracked clip of a trained robot, its film strip and how it was made.
 
     Without the repository, as after `pip install`, it prints one line.
     """
     from IPython import display
 
-    if not (folder / "clip.mp4").exists():
+    if not (folder / "after.mp4").exists():
         print("no clip: the tracked results are in the repository only")
         return
-    data = base64.b64encode((folder / "clip.mp4").read_bytes()).decode()
-    label = html.escape(best_description(folder))
+    data = base64.b64encode((folder / "after.mp4").read_bytes()).decode()
+    label = html.escape(description(folder))
     source = f'src="data:video/mp4;base64,{data}"'
     style = 'style="max-width:100%"'
     video = f'<video controls loop muted playsinline {style} aria-label="{label}" {source}></video>'
     display.display(display.HTML(video))
     strip = (folder / "strip.png").read_bytes()
     display.display(display.Image(strip, alt=f"Film strip of the trained robot: {label}"))
-    print(best_description(folder))
+    print(description(folder))
 
 
-def show_best_replay(folder: Path = RESULTS / "best") -> None:
+def show_replay(folder: Path = POLICY) -> None:
     """Displays the tracked 3D replay of a trained robot, and a film strip of the same episode.
 
     The viewer is embedded, because JupyterLab and Colab do not serve files outside of the
@@ -87,12 +92,13 @@ def show_best_replay(folder: Path = RESULTS / "best") -> None:
         return
     display.display(display.HTML(replay_3d.viewer_html(folder / "replay.html")))
     alt = "Film strip of the episode in the replay"
-    display.display(display.Image((folder / "strip.png").read_bytes(), alt=alt))
-    print(best_description(folder))
+    display.display(display.Image((folder / "replay.png").read_bytes(), alt=alt))
+    print(description(folder))
 
 
-def best_description(folder: Path = RESULTS / "best") -> str:
-    """The sentence about the score in the tracked run's generated README, without its links."""
-    paragraphs = (folder / "README.md").read_text().split("\n\n")
-    sentence, _, _ = paragraphs[1].replace("\n", " ").partition(" It is the best")
-    return sentence
+def description(folder: Path = POLICY) -> str:
+    """How long a tracked run trained, and its final evaluation."""
+    last = read_metrics(folder).dropna(subset="eval_return").iloc[-1]
+    score = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
+    seed, steps = read_config(folder).seed, grouped(int(last.env_step))
+    return f"Seed {seed} after {steps} env steps, deterministic: {score}."

@@ -78,7 +78,7 @@ def test_a_player_plays_what_it_is_told(monkeypatch):
     """One short episode: a robot with almost no torque falls at once."""
     from labkit.teaching.minitaur import RESULTS
 
-    player = robustness.Player(RESULTS / "best")
+    player = robustness.Player(RESULTS / "million")
     row = player.play(("motor_strength", 0.1), FIRST_SEED)
     assert list(row) == COLUMNS
     assert (row["factor"], row["value"], row["seed"]) == ("motor_strength", 0.1, FIRST_SEED)
@@ -98,7 +98,7 @@ def test_the_figure_has_a_panel_for_each_factor():
 def test_tracked_episodes_of_other_weights_are_rejected(tmp_path):
     from labkit.teaching.minitaur import RESULTS
 
-    variables = tmp_path / "best" / "policy" / "variables"
+    variables = tmp_path / "million" / "policy" / "variables"
     variables.mkdir(parents=True)
     (variables / "variables.data-00000-of-00001").write_bytes(b"other")
     (tmp_path / "robustness").mkdir()

@@ -50,7 +50,7 @@ SMALL = {
     },
     "05_compare_runs": {"runs": str(ROOT / "results" / "minitaur" / "v0.1" / "study")},
     "06_policy_playground": {
-        "policy": str(ROOT / "results" / "minitaur" / "best"),
+        "policy": str(ROOT / "results" / "minitaur" / "million"),
         "seconds": 2,
     },
 }

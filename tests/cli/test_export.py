@@ -26,7 +26,7 @@ from labkit.sac import onnx_policy
 from labkit.training.run_directory import open_run
 
 ROOT = Path(__file__).parents[2]
-BEST = ROOT / "results" / "minitaur" / "best"
+TRACKED = ROOT / "results" / "minitaur" / "million"
 
 
 def invoke(*arguments: str):
@@ -47,10 +47,10 @@ class Shifted(gym.Env):
 
 
 @pytest.fixture(scope="module")
-def best(tmp_path_factory):
-    """The exported best policy."""
-    target = tmp_path_factory.mktemp("exports") / "best"
-    export.write(BEST, target)
+def tracked(tmp_path_factory):
+    """The exported policy of the tracked run."""
+    target = tmp_path_factory.mktemp("exports") / "million"
+    export.write(TRACKED, target)
     return target
 
 
@@ -78,7 +78,7 @@ def shifted(tmp_path_factory):
     return folder / "out"
 
 
-@pytest.fixture(params=["best", "shifted"])
+@pytest.fixture(params=["tracked", "shifted"])
 def folder(request):
     return request.getfixturevalue(request.param)
 
@@ -95,7 +95,7 @@ def saved_model_actions(folder: Path, observations: np.ndarray) -> np.ndarray:
 def observations_for(folder: Path) -> np.ndarray:
     """1 000 observations `[1000, obs] float32`; for the Minitaur, 300 are those of a walk."""
     generator = np.random.default_rng(1)
-    if folder.name != "best":
+    if folder.name != "million":
         return (generator.normal(size=(1000, 3)) * [0.5, 2, 4]).astype(np.float32)
     arrays = np.load(folder / "policy.npz")
     random = generator.normal(size=(700, 28)) * arrays["observation_scale"] / 3
@@ -104,8 +104,8 @@ def observations_for(folder: Path) -> np.ndarray:
 
 @functools.cache
 def walk() -> np.ndarray:
-    """Observations `[300, 28]` of the first three seconds of the best policy, with some noise."""
-    env, act = watch.load(BEST)
+    """Observations `[300, 28]` of the first three seconds of the tracked policy, with noise."""
+    env, act = watch.load(TRACKED)
     generator = np.random.default_rng(0)
     env.seed(0)
     step, seen = env.reset(), []
@@ -176,7 +176,7 @@ def test_numpy_alone_gives_the_actions_of_the_saved_model(folder, tmp_path):
 
 
 def test_the_files_say_how_long_an_action_lasts(folder):
-    repeat = {"best": 1, "out": 2}[folder.name]
+    repeat = {"million": 1, "out": 2}[folder.name]
     assert loaded(folder).action_repeat == repeat
     session = onnxruntime.InferenceSession(folder / "policy.onnx")
     assert session.get_modelmeta().custom_metadata_map["action_repeat"] == str(repeat)
@@ -190,13 +190,13 @@ def test_the_action_s_own_range_is_used(shifted):
     assert actions[:, 1].max() == pytest.approx(0.5, abs=0.02)
 
 
-def test_the_exported_policy_walks_as_the_saved_model_does(best):
+def test_the_exported_policy_walks_as_the_saved_model_does(tracked):
     """Their actions differ in the last bits, which contacts amplify from step 25 or so on.
 
     One episode of either may stumble, so both have three.
     """
-    env, saved = watch.load(best)
-    exported, seeds = loaded(best), (5, 6, 7)
+    env, saved = watch.load(tracked)
+    exported, seeds = loaded(tracked), (5, 6, 7)
 
     def checked(observation):
         action = exported(observation)
@@ -223,9 +223,9 @@ def returns_so_far(env, act, seed: int, steps: int) -> np.ndarray:
 # --- hashes
 
 
-def test_a_damaged_file_is_not_loaded(best, tmp_path):
+def test_a_damaged_file_is_not_loaded(tracked, tmp_path):
     for name in ("policy.npz", "policy.py", "SHA256SUMS"):
-        shutil.copy(best / name, tmp_path)
+        shutil.copy(tracked / name, tmp_path)
     data = bytearray((tmp_path / "policy.npz").read_bytes())
     digest = hashlib.sha256(data).hexdigest()
     loaded(tmp_path, sha256=digest)
@@ -260,10 +260,10 @@ def test_the_arrays_need_no_pickle(folder):
     )
 
 
-def test_the_same_run_gives_the_same_bytes(best, tmp_path):
-    export.write(BEST, tmp_path / "again")
-    assert (tmp_path / "again" / "SHA256SUMS").read_text() == (best / "SHA256SUMS").read_text()
-    assert (tmp_path / "again" / "README.md").read_text() == (best / "README.md").read_text()
+def test_the_same_run_gives_the_same_bytes(tracked, tmp_path):
+    export.write(TRACKED, tmp_path / "again")
+    assert (tmp_path / "again" / "SHA256SUMS").read_text() == (tracked / "SHA256SUMS").read_text()
+    assert (tmp_path / "again" / "README.md").read_text() == (tracked / "README.md").read_text()
 
 
 # --- the card
@@ -293,12 +293,12 @@ def check_metadata(card: dict) -> None:
                 assert {"type", "value"} <= set(metric)
 
 
-def test_the_card_has_the_numbers_of_the_run(best):
-    card = front_matter(best)
+def test_the_card_has_the_numbers_of_the_run(tracked):
+    card = front_matter(tracked)
     check_metadata(card)
     (result,) = card["model-index"][0]["results"]
     (metric,) = result["metrics"]
-    with (BEST / "metrics.csv").open() as stream:
+    with (TRACKED / "metrics.csv").open() as stream:
         last = [row for row in csv.DictReader(stream) if row["eval_returns"]][-1]
     returns = np.array(last["eval_returns"].split(), float)
     assert metric["value"] == f"{returns.mean():.2f} +/- {returns.std(ddof=1):.2f}"
@@ -310,12 +310,12 @@ def test_the_card_has_the_numbers_of_the_run(best):
         "commit": "not recorded",  # labkit 0.1 recorded none
     }
     assert result["dataset"]["type"] == "MinitaurBulletEnv-v0"
-    text = (best / "README.md").read_text()
+    text = (tracked / "README.md").read_text()
     distances = np.array(last["eval_distances"].split(), float)
     assert f"| distance forward, mean | {distances.mean():.2f} m |" in text
     assert "it no longer has `greedy_share` 0.3" in text
     assert "(replay.mp4)" in text
-    assert (best / "replay.mp4").read_bytes() == (BEST / "clip.mp4").read_bytes()
+    assert (tracked / "replay.mp4").read_bytes() == (TRACKED / "after.mp4").read_bytes()
 
 
 def test_the_card_of_an_own_environment(shifted):
@@ -331,16 +331,18 @@ def test_the_card_of_an_own_environment(shifted):
     assert "replay.mp4" not in text
 
 
-def test_the_code_of_the_card_runs(best):
+def test_the_code_of_the_card_runs(tracked):
     """Each of the three examples, as it is written, on one observation."""
-    text = (best / "README.md").read_text().split("## How to use it")[1].split("## How it")[0]
+    text = (tracked / "README.md").read_text().split("## How to use it")[1].split("## How it")[0]
     blocks = re.findall(r"(?:^    .*\n|^\n)+", text, re.MULTILINE)
     codes = [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in blocks if block.strip()]
     assert len(codes) == 3
     begin = "import labkit, numpy as np\nobservation = np.full(28, 0.1)\n"  # float64, as from gym
     end = "\nprint(' '.join(f'{x:.4f}' for x in action))"
     script = "\n".join(begin + code + end for code in codes)
-    done = subprocess.run([sys.executable, "-c", script], cwd=best, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tracked, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     actions = [np.array(line.split(), float) for line in done.stdout.splitlines()]
     assert len(actions) == 3
@@ -348,12 +350,12 @@ def test_the_code_of_the_card_runs(best):
     np.testing.assert_allclose(actions[0], actions[2], atol=2e-4)
 
 
-def copy_of_best(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(BEST, tmp_path / "run"))
+def copy_of_run(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(TRACKED, tmp_path / "run"))
 
 
 def test_an_unfinished_run_reports_no_result(tmp_path):
-    run = copy_of_best(tmp_path)
+    run = copy_of_run(tmp_path)
     lines = (run / "metrics.csv").read_text().splitlines(keepends=True)
     (run / "metrics.csv").write_text("".join(lines[:-1]))
     export.write(run, tmp_path / "out")
@@ -378,7 +380,7 @@ def refused(tmp_path: Path, run: Path) -> str:
 
 
 def test_a_run_without_a_policy_is_refused(tmp_path):
-    run = copy_of_best(tmp_path)
+    run = copy_of_run(tmp_path)
     shutil.rmtree(run / "policy")
     assert refused(tmp_path, run).endswith("run has no saved policy (policy/saved_model.pb)")
 
@@ -391,14 +393,14 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     "file", ["saved_model.pb", "variables/variables.data-00000-of-00001", "policy_specs.pbtxt"]
 )
 def test_a_damaged_policy_is_refused(tmp_path, file):
-    run = copy_of_best(tmp_path)
+    run = copy_of_run(tmp_path)
     data = (run / "policy" / file).read_bytes()
     (run / "policy" / file).write_bytes(data[: len(data) // 2])
     assert re.match(r"ParameterError: .*run/policy is damaged \(.+\)", refused(tmp_path, run))
 
 
 def test_a_flipped_bit_of_the_weights_is_refused(tmp_path):
-    run = copy_of_best(tmp_path)
+    run = copy_of_run(tmp_path)
     file = run / "policy" / "variables" / "variables.data-00000-of-00001"
     data = bytearray(file.read_bytes())
     data[1000] ^= 1
@@ -407,7 +409,7 @@ def test_a_flipped_bit_of_the_weights_is_refused(tmp_path):
 
 
 def test_a_policy_with_another_scale_than_its_configuration_is_refused(tmp_path):
-    run = copy_of_best(tmp_path)
+    run = copy_of_run(tmp_path)
     content = json.loads((run / "config.json").read_text())
     content["config"]["observation_scale"] = [1.0] * 28
     (run / "config.json").write_text(json.dumps(content))
@@ -418,7 +420,7 @@ def test_a_policy_with_another_scale_than_its_configuration_is_refused(tmp_path)
 def test_a_policy_with_other_layers_is_refused(tmp_path):
     import tensorflow as tf
 
-    run = copy_of_best(tmp_path)
+    run = copy_of_run(tmp_path)
 
     class Other(tf.Module):
         def __init__(self):
@@ -445,7 +447,7 @@ def test_a_form_with_other_actions_is_noticed_before_anybody_uses_it(tmp_path, m
         return build({**arrays, "observation_scale": scale}, metadata)
 
     monkeypatch.setattr(onnx_policy, "build", unscaled)
-    done = invoke(str(BEST), "--out", str(tmp_path / "out"))
+    done = invoke(str(TRACKED), "--out", str(tmp_path / "out"))
     assert done.exit_code == 1
     assert done.stderr.startswith("RunError: policy.onnx differs from ")
     assert list(tmp_path.iterdir()) == []
@@ -453,21 +455,21 @@ def test_a_form_with_other_actions_is_noticed_before_anybody_uses_it(tmp_path, m
 
 def test_nothing_is_overwritten(tmp_path):
     (tmp_path / "mine.txt").write_text("precious")
-    done = invoke(str(BEST), "--out", str(tmp_path))
+    done = invoke(str(TRACKED), "--out", str(tmp_path))
     assert done.exit_code == 2
     assert done.stderr == (
         "ParameterError: `--out` must be a new or empty folder; it holds mine.txt, "
         f"got {str(tmp_path)!r}\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-    done = invoke(str(BEST), "--out", str(tmp_path / "mine.txt"))
+    done = invoke(str(TRACKED), "--out", str(tmp_path / "mine.txt"))
     assert done.exit_code == 2
     assert (tmp_path / "mine.txt").read_text() == "precious"
 
 
 def test_without_onnx_it_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_policy.importlib.util, "find_spec", lambda name: None)
-    line = refused(tmp_path, BEST)
+    line = refused(tmp_path, TRACKED)
     assert line.startswith("ParameterError: onnx is not installed here")
     assert "pip install '.[export]'" in line
     assert not (tmp_path / "new").exists()
@@ -478,7 +480,7 @@ def test_a_disk_error_leaves_no_half_a_folder(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(export.npz, "write", full)
-    done = invoke(str(BEST), "--out", str(tmp_path / "out"))
+    done = invoke(str(TRACKED), "--out", str(tmp_path / "out"))
     assert done.exit_code == 1
     assert done.stderr == (
         f"StorageError: {tmp_path / 'out'} cannot be written (No space left on device)\n"
@@ -491,17 +493,17 @@ def test_a_disk_error_leaves_no_half_a_folder(tmp_path, monkeypatch):
 
 def test_the_command_writes_below_exports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = invoke(str(BEST))
+    done = invoke(str(TRACKED))
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("exported: exports/best (")
-    assert (tmp_path / "exports" / "best" / "README.md").is_file()
-    assert [path.name for path in (tmp_path / "exports").iterdir()] == ["best"]
+    assert done.stdout.startswith("exported: exports/million (")
+    assert (tmp_path / "exports" / "million" / "README.md").is_file()
+    assert [path.name for path in (tmp_path / "exports").iterdir()] == ["million"]
     with pytest.raises(ParameterError, match="new or empty folder; it holds"):
-        export.export(BEST, None)
+        export.export(TRACKED, None)
 
 
 def test_no_path_of_this_machine_is_exported(tmp_path):
-    run = copy_of_best(tmp_path)
+    run = copy_of_run(tmp_path)
     content = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**content, "run_dir": str(tmp_path)}))
     export.write(run, tmp_path / "out")

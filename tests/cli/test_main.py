@@ -60,7 +60,7 @@ def test_a_named_error_is_one_line_and_an_exit_status(monkeypatch, error, status
 
 
 def test_any_other_error_keeps_its_traceback(monkeypatch):
-    monkeypatch.setattr(watch, "best_policy", lambda: 1 / 0)
+    monkeypatch.setattr(watch, "tracked_policy", lambda: 1 / 0)
     assert isinstance(CliRunner().invoke(main, ["watch"]).exception, ZeroDivisionError)
 
 

@@ -13,9 +13,10 @@ from click.testing import CliRunner
 import labkit
 from labkit.cli import watch
 from labkit.cli.main import main
+from labkit.training import run_directory
 
 ROOT = Path(__file__).parents[2]
-BEST = ROOT / "results" / "minitaur" / "best"
+TRACKED = ROOT / "results" / "minitaur" / "million"
 
 
 def invoke(*arguments: str):
@@ -50,7 +51,7 @@ def test_outside_of_a_checkout_it_asks_for_a_run(arguments, tmp_path, monkeypatc
     done = invoke(*arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
-        "ParameterError: no results/minitaur/best/clip.mp4 here (only a checkout has it); "
+        "ParameterError: no results/minitaur/million/after.mp4 here (only a checkout has it); "
         "name a run directory, such as `labkit watch runs/0001`\n"
     )
 
@@ -100,7 +101,7 @@ def test_seed_and_out_need_something_to_play():
 @pytest.mark.parametrize(
     ("arguments", "recorded"),
     [
-        (["--replay"], (BEST, 0, "runs/watch.mp4")),
+        (["--replay"], (TRACKED, 0, "runs/watch.mp4")),
         (["a/run"], ("a/run", 0, "runs/watch.mp4")),
         (["a/run", "--seed", "3", "--out", "x.mp4"], ("a/run", 3, "x.mp4")),
     ],
@@ -114,11 +115,13 @@ def test_the_policy_that_is_recorded(monkeypatch, arguments, recorded):
     assert calls == [(Path(folder), seed, Path(out))]
 
 
-def test_the_best_policy_still_walks():
-    """30 episodes returned 13.3 with a standard deviation of 5.7; the reward counts metres."""
-    env, act = watch.load(BEST)
+def test_the_tracked_policy_still_walks():
+    """Three episodes have the mean of the run's final evaluation; the reward counts metres."""
+    env, act = watch.load(TRACKED)
     result = labkit.evaluate(env, act, episodes=3, seed=0)
-    assert result.mean_return == pytest.approx(13.3, abs=3 * 5.7 / 3**0.5)
+    *_, expected = run_directory.read_metrics(TRACKED).eval_returns.dropna()
+    error = np.std(expected, ddof=1) / 3**0.5
+    assert result.mean_return == pytest.approx(np.mean(expected), abs=3 * error)
     returns, distances = np.array(result.returns), np.array(result.distances)
     # 1 for each metre forward, less a twentieth to a tenth for energy, sway and shaking
     np.testing.assert_array_less(0.88 * distances, returns)
@@ -126,9 +129,9 @@ def test_the_best_policy_still_walks():
 
 
 def test_two_episodes_become_one_clip(tmp_path):
-    recordings = watch.film(BEST, seed=0, out=tmp_path / "clip.mp4", max_steps=60)
+    recordings = watch.film(TRACKED, seed=0, out=tmp_path / "clip.mp4", max_steps=60)
     assert [recording.steps for recording in recordings] == [60, 60]
-    first, _ = watch.film(BEST, seed=1, out=tmp_path / "next.mp4", max_steps=60)
+    first, _ = watch.film(TRACKED, seed=1, out=tmp_path / "next.mp4", max_steps=60)
     assert first.return_ == pytest.approx(recordings[1].return_), "the second has the next seed"
     assert first.return_ != pytest.approx(recordings[0].return_)
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "clip.mp4"))

@@ -129,8 +129,8 @@ def test_committed_executed_in_order_on_the_tracked_runs(committed):
 def test_the_committed_replay_is_the_tracked_file(committed):
     (cell,) = [cell for cell in committed.cells if cell.id == "code-05-15"]
     viewer, strip, described = cell.outputs
-    best = NOTEBOOK.parents[1] / "results" / "minitaur" / "best"
+    tracked = NOTEBOOK.parents[1] / "results" / "minitaur" / "million"
     page = re.search('<iframe srcdoc="(.*?)"', viewer.data["text/html"])[1]
-    assert html.unescape(page) == (best / "replay.html").read_text()
-    assert base64.b64decode(strip.data["image/png"]) == (best / "strip.png").read_bytes()
+    assert html.unescape(page) == (tracked / "replay.html").read_text()
+    assert base64.b64decode(strip.data["image/png"]) == (tracked / "replay.png").read_bytes()
     assert described.text.startswith("Seed ")

@@ -88,7 +88,7 @@ def test_the_font_of_the_film_strips_has_every_letter_of_a_setting():
 
 
 def test_a_setting_is_played_once(tmp_path):
-    room = playground.Playground(NOTEBOOK.parents[1] / "results/minitaur/best", seconds=0.1)
+    room = playground.Playground(NOTEBOOK.parents[1] / "results/minitaur/million", seconds=0.1)
     first = room.play(Setting(payload_kg=1))
     assert room.play(Setting(payload_kg=1.0)) is first
     assert room.play(Setting()) is not first
@@ -101,7 +101,7 @@ def test_a_slider_plays_its_setting(monkeypatch):
 
     made, slider = [], ipywidgets.FloatSlider
     monkeypatch.setattr(ipywidgets, "FloatSlider", lambda **k: made.append(slider(**k)) or made[-1])
-    room = playground.Playground(NOTEBOOK.parents[1] / "results/minitaur/best", seconds=0.1)
+    room = playground.Playground(NOTEBOOK.parents[1] / "results/minitaur/million", seconds=0.1)
     played = []
     monkeypatch.setattr(playground.Screen, "show", lambda self, found, ab: played.append(ab))
     playground.sliders(room, Setting(), Setting(payload_kg=2))

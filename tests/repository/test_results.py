@@ -304,18 +304,6 @@ def test_tracking_never_replaces_a_run_by_another_one(small_study):
     assert (kept / "metrics.csv").read_text() == before
 
 
-def test_a_better_policy_stays_the_best_one(small_study, monkeypatch):
-    best = write_run(small_study / "best", 1, [9.0])
-    monkeypatch.setattr(results, "BEST", best)
-    write_run(small_study / "runs" / "defaults" / "seed-0", 0, [7.0], 20)
-    # Longer, but its last evaluation is not a final one.
-    write_run(small_study / "runs" / "defaults" / "seed-1", 1, [70.0, 70.0, 70.0], 5)
-    done = CliRunner().invoke(results.main, ["best"], catch_exceptions=False)
-    wanted = "unchanged: best has a return of +9.00, the best run of the study +7.00\n"
-    assert done.output == wanted
-    assert (best / "metrics.csv").exists()
-
-
 def test_a_run_that_is_not_planned_is_an_error():
     done = CliRunner().invoke(results.main, ["run", "--seed", "77"])
     assert done.exit_code == 2

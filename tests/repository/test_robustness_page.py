@@ -10,7 +10,7 @@ MINITAUR = Path(__file__).resolve().parents[2] / "results" / "minitaur"
 
 def test_the_page_shows_the_tracked_policy_and_every_condition():
     page = (MINITAUR / "robustness" / "README.md").read_text()
-    assert f"Weights {saved_weights.fingerprint(MINITAUR / 'best')}," in page
+    assert f"Weights {saved_weights.fingerprint(MINITAUR / 'million')}," in page
     table = robustness.summary(robustness.tracked())
     assert (table.episodes > 0).all()
     for factor in robustness.FACTORS:

@@ -25,7 +25,7 @@ def test_another_environment_has_one_group():
 def test_the_clip_is_shown_with_its_tracked_score(monkeypatch, capsys):
     shown = []
     monkeypatch.setattr("IPython.display.display", shown.append)
-    minitaur.show_best()
+    minitaur.show_clip()
     video, strip = shown
     assert "<video" in video.data
     assert 'aria-label="Seed ' in video.data
@@ -36,7 +36,7 @@ def test_the_clip_is_shown_with_its_tracked_score(monkeypatch, capsys):
 def test_the_replay_is_embedded_above_its_film_strip(monkeypatch, capsys):
     shown = []
     monkeypatch.setattr("IPython.display.display", shown.append)
-    minitaur.show_best_replay()
+    minitaur.show_replay()
     viewer, strip = shown
     assert '<iframe srcdoc="' in viewer.data
     assert "\n" not in viewer.data
@@ -45,8 +45,8 @@ def test_the_replay_is_embedded_above_its_film_strip(monkeypatch, capsys):
 
 
 def test_without_the_repository_they_say_so(tmp_path, capsys):
-    minitaur.show_best(tmp_path)
-    minitaur.show_best_replay(tmp_path)
+    minitaur.show_clip(tmp_path)
+    minitaur.show_replay(tmp_path)
     clip, replay = capsys.readouterr().out.splitlines()
     assert clip.startswith("no clip")
     assert replay.startswith("no replay")

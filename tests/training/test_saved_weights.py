@@ -12,12 +12,12 @@ from labkit.environments.disturbance import NOISE_SCALE
 from labkit.errors import ParameterError
 from labkit.training import saved_weights
 
-BEST = Path(labkit.__file__).parents[1] / "results" / "minitaur" / "best"
+TRACKED = Path(labkit.__file__).parents[1] / "results" / "minitaur" / "million"
 
 
 @pytest.fixture(scope="module")
 def actor():
-    return saved_weights.load_policy(BEST)
+    return saved_weights.load_policy(TRACKED)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_temperature_0_gives_the_actions_of_the_saved_model(actor, observations)
     import tensorflow as tf
     from tf_agents.trajectories import time_step as ts
 
-    saved = tf.saved_model.load(str(BEST / "policy"))
+    saved = tf.saved_model.load(str(TRACKED / "policy"))
     for observation in observations:
         theirs = saved.action(ts.restart(observation[None], batch_size=1)).action[0].numpy()
         np.testing.assert_allclose(actor(observation), theirs, atol=1e-5)
@@ -50,12 +50,12 @@ def test_temperature_multiplies_the_noise(actor, observations):
 def test_what_is_missing_is_one_line(tmp_path):
     with pytest.raises(ParameterError, match=r"config\.json cannot be read"):
         saved_weights.load_policy(tmp_path)
-    shutil.copy(BEST / "config.json", tmp_path)
+    shutil.copy(TRACKED / "config.json", tmp_path)
     with pytest.raises(ParameterError, match="has no saved policy, or a damaged one"):
         saved_weights.load_policy(tmp_path)
     with pytest.raises(ParameterError, match="has no saved policy"):
         saved_weights.fingerprint(tmp_path)
-    content = json.loads((BEST / "config.json").read_text())
+    content = json.loads((TRACKED / "config.json").read_text())
     content["config"] |= {"env_name": "Pendulum-v1"}
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(ParameterError, match=r"must be a run of Minitaur.*, not of Pendulum-v1"):
