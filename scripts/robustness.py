@@ -26,14 +26,10 @@ from labkit.plotting import style  # noqa: E402
 from labkit.training import saved_weights  # noqa: E402
 
 KEPT = ROOT / "results" / "minitaur" / "robustness"
+# The run of a million gradient steps, and the best of three runs of labkit 0.1.
+POLICIES = (KEPT.with_name("million"), KEPT.with_name("v0.1") / "best")
 PLANNED = 20  # episodes of each condition
 EPISODES_FILE = KEPT / "episodes.csv"
-
-
-def policies() -> list[Path]:
-    """The folders of the tracked policies of the Minitaur."""
-    found = sorted((ROOT / "results" / "minitaur").glob("*/policy/saved_model.pb"))
-    return [file.parent.parent for file in found]
 
 
 @click.group(invoke_without_command=True)
@@ -50,7 +46,7 @@ def main(context: click.Context) -> None:
 def play(episodes: int) -> None:
     """Plays the missing episodes of each policy in one process, some seconds each."""
     KEPT.mkdir(parents=True, exist_ok=True)
-    for folder in policies():
+    for folder in POLICIES:
         player = robustness.Player(folder)
         played = robustness.read(EPISODES_FILE)
         todo = list(robustness.missing(played, player.weights, episodes))
@@ -76,7 +72,7 @@ def page() -> None:
     """Writes the page and a figure for each policy from the episodes that were played."""
     played, parts = robustness.read(EPISODES_FILE), []
     mass = robustness.base_mass_kg()
-    for folder in policies():
+    for folder in POLICIES:
         own = played[played.weights == saved_weights.fingerprint(folder)]
         if not own.empty:
             parts.append(section(folder, own, mass))
@@ -86,7 +82,7 @@ def page() -> None:
 
 def outside(played: pd.DataFrame) -> str:
     """The episodes that no table shows: of policies or values that are no longer part of this."""
-    now = [saved_weights.fingerprint(folder) for folder in policies()]
+    now = [saved_weights.fingerprint(folder) for folder in POLICIES]
     old = ~played.weights.isin(now)
     shown = pd.MultiIndex.from_frame(played[["factor", "value"]]).isin(robustness.conditions())
     return f"{old.sum()} of earlier policies, {(~old & ~shown).sum()} of values that are no longer in the grid"
@@ -94,7 +90,7 @@ def outside(played: pd.DataFrame) -> str:
 
 def section(folder: Path, own: pd.DataFrame, mass: float) -> str:
     """Figure, sentences and table of one policy."""
-    figure = robustness_plots.card(own, mass, f"the policy `{folder.name}` under disturbances")
+    figure = robustness_plots.card(own, mass, f"the policy `{name_of(folder)}` under disturbances")
     (KEPT / f"{folder.name}.png").write_bytes(style.png_of(figure))
     table = robustness.summary(own)
     fewest, most = table.episodes.min(), table.episodes.max()
@@ -102,7 +98,7 @@ def section(folder: Path, own: pd.DataFrame, mass: float) -> str:
     if fewest < PLANNED:
         counts = f"{fewest} to {most} episodes of each condition; {PLANNED} are planned, and `make robustness` resumes"
     sentences = "\n".join(f"- {robustness.verdict(factor, table)}" for factor in FACTORS)
-    return f"""## The policy `{folder.name}`
+    return f"""## The policy `{name_of(folder)}`
 
 Weights {own.weights.iloc[0]}, {counts}.
 
@@ -112,6 +108,11 @@ Weights {own.weights.iloc[0]}, {counts}.
 
 {markdown(pd.DataFrame([shown(row) for row in table.itertuples()]))}
 """
+
+
+def name_of(folder: Path) -> str:
+    """`million` or `v0.1/best`."""
+    return folder.relative_to(KEPT.parent).as_posix()
 
 
 def shown(row: Any) -> dict[str, str]:
@@ -142,7 +143,8 @@ def text(parts: list[str], others: str, mass: float) -> str:
     make robustness                           # plays what is missing, some seconds an episode; then this page
     make robustness ARGS=page                 # this page and its figures from episodes.csv
 
-Here the tracked policies control a robot that is disturbed in one way at a time. They are not trained further. Every episode is in
+Here two policies control a robot that is disturbed in one way at a time: that of [the run of a million gradient steps](../million/README.md), and
+[the best one of labkit 0.1](../v0.1/best/README.md). They are not trained further. Every episode is in
 [episodes.csv](episodes.csv). Each condition has the same seeds, from {robustness.FIRST_SEED} on; a seed fixes the robot that the environment draws.
 The policy takes its mean action, except in the conditions of "sampling temperature". These add the policy's own noise, multiplied by the
 temperature. At a temperature of 1, the policy samples as in training.
@@ -162,7 +164,10 @@ damping limit the speed of a motor, not its torque at rest. It also covered no n
   quaternion.
 - The control latency is the time from the choice of an action until the motors receive it. An env step lasts 10 ms, a physics step 2 ms.
 
-The intervals are bootstrap intervals of the interquartile mean (IQM) over the episodes. They describe the variation between episodes of this one policy, not
+The two policies differ in their training: in its length, the hyperparameters and the seed. So the page does not tell which of these
+changed the robustness. The episodes of one policy come from one machine, those of the other from another machine.
+
+The intervals are bootstrap intervals of the interquartile mean (IQM) over the episodes. They describe the variation between episodes of one policy, not
 between seeds of training. A policy "breaks" where its whole interval is below {robustness.BROKEN:.0%} of the undisturbed IQM. Fewer than five episodes
 give no interval. The policy then breaks where the return of every episode is below that threshold.
 A fall is an episode of fewer than {robustness.FULL_LENGTH} steps. episodes.csv also has episodes that the tables leave out: {others}.
