@@ -164,7 +164,7 @@ damping limit the speed of a motor, not its torque at rest. It also covered no n
   quaternion.
 - The control latency is the time from the choice of an action until the motors receive it. An env step lasts 10 ms, a physics step 2 ms.
 
-The two policies differ in their training: in its length, the hyperparameters and the seed. So the page does not tell which of these
+The two policies differ in their training: in its length, the hyperparameters and the seed. So the page does not say which of these
 changed the robustness. The episodes of one policy come from one machine, those of the other from another machine.
 
 The intervals are bootstrap intervals of the interquartile mean (IQM) over the episodes. They describe the variation between episodes of one policy, not
