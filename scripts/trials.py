@@ -144,7 +144,9 @@ def small_tables() -> str:
         "A transition sums five rewards of the policy that collected it, and nothing corrects them for a later policy. So a table of 1 000 000 "
         "transitions, which never drops one here, holds mostly the rewards of weaker policies. With the newest 20 000 transitions alone, three seeds had "
         f"{', '.join(shorter[:-1])} and {shorter[-1]} (seeds 21 to 23) after 60 000 env steps, and the last of them {at(100_000, 'capacity-20000', 23)} after 100 000. "
-        "With the newest 10 000, one seed learned as fast, but fell at once in an evaluation on the way. The mean of the critics gained nothing on top."
+        "With the newest 10 000, one seed learned as fast, but fell at once in an evaluation on the way. The mean of the critics gained nothing on top. "
+        f"With 20 000 transitions and a target entropy of -8, two seeds had {at(60_000, 'capacity-20000_target-entropy-8', 25)} and {at(60_000, 'capacity-20000_target-entropy-8', 26)} "
+        f"(seeds 25 and 26) after 60 000 env steps, {at(100_000, 'capacity-20000_target-entropy-8', 25)} and {at(100_000, 'capacity-20000_target-entropy-8', 26)} after 100 000."
     )
 
 
@@ -187,7 +189,7 @@ Some trials used code that labkit no longer has. `warm_up_correlation` is the co
 `greedy_share`, a parameter of labkit 0.1, is the share of the collected episodes that were deterministic. Two gradient steps per env step, and actions of several
 env steps, needed a change of the code. In the latter, `gamma`, `n_step` and `initial_collect_steps` count actions; in labkit's parameters, only `n_step` does.
 
-Of the last changes of a single parameter, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with the
+Of the earlier changes of a single parameter, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with the
 defaults had higher returns after 60 000 env steps. But runs of the same two seeds in [the study](../README.md), as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as
 the gain.
 
