@@ -306,16 +306,22 @@ def test_the_card_has_the_numbers_of_the_run(tracked):
         "episodes": len(returns),
         "env_steps": int(last["env_step"]),
         "gradient_steps": int(last["gradient_step"]),
-        "training_seed": 1,
-        "commit": "not recorded",  # labkit 0.1 recorded none
+        "training_seed": 0,
+        "commit": json.loads((TRACKED / "config.json").read_text())["commit"],
     }
     assert result["dataset"]["type"] == "MinitaurBulletEnv-v0"
     text = (tracked / "README.md").read_text()
     distances = np.array(last["eval_distances"].split(), float)
     assert f"| distance forward, mean | {distances.mean():.2f} m |" in text
-    assert "it no longer has `greedy_share` 0.3" in text
     assert "(replay.mp4)" in text
     assert (tracked / "replay.mp4").read_bytes() == (TRACKED / "after.mp4").read_bytes()
+
+
+def test_the_card_of_a_run_of_0_1_names_the_parameter_that_was_removed(tmp_path):
+    export.write(TRACKED.with_name("v0.1") / "best", tmp_path / "old")
+    assert "it no longer has `greedy_share` 0.3" in (tmp_path / "old" / "README.md").read_text()
+    (metric,) = front_matter(tmp_path / "old")["model-index"][0]["results"][0]["metrics"]
+    assert metric["args"]["commit"] == "not recorded"
 
 
 def test_the_card_of_an_own_environment(shifted):
