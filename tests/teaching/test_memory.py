@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-# In a process of its own: in this one, threads of earlier tests may free memory meanwhile.
+# A separate process, because threads of earlier tests may free memory while this test measures.
 MEASURE = """
 import numpy as np
 from labkit.teaching import memory
