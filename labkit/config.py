@@ -17,15 +17,17 @@ from labkit.parameters import MANY, integer, numbers, real, switch, text, unknow
 # so that at log α = 0 the entropy bonus drowns it; its motor velocities reach 20 rad/s while
 # quaternions stay below 1. The rewards of five steps of 10 ms carry more signal than a
 # single one. With a discount of 0.99, all later rewards together weigh as much as those of one
-# second, so a termination costs only about that.
+# second, so a termination costs only about that. Nothing corrects the stored rewards of five steps
+# for a later policy, so the table keeps those of the last 200 seconds only.
 # results/minitaur/README.md has the reason for each, and the runs so far.
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
         "reward_scale_factor": 20.0,
         "initial_log_alpha": -4.0,
-        "target_entropy": -4.0,
+        "target_entropy": -8.0,
         "gamma": 0.995,
         "initial_collect_steps": 5_000,
+        "replay_buffer_capacity": 20_000,
         "n_step": 5,
         "critic_learning_rate": 1e-3,
         "actor_learning_rate": 1e-3,
@@ -42,6 +44,7 @@ UNTUNED: dict[str, Any] = {
     "target_entropy": None,  # −0.5 nats for each dimension of the action
     "gamma": 0.99,
     "initial_collect_steps": 10_000,
+    "replay_buffer_capacity": 1_000_000,
     "n_step": 1,
     "critic_learning_rate": 3e-4,
     "actor_learning_rate": 3e-4,
@@ -118,7 +121,7 @@ class SACConfig:
     n_step: int = integer(None, 1, 100, "actions whose rewards a transition sums", **_OPEN)
     bootstrap_time_limits: bool = switch(True, "a time limit truncates, it does not terminate")
     replay: str = text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'", "name")
-    replay_buffer_capacity: int = integer(1_000_000, 1, 100_000_000, "transitions")
+    replay_buffer_capacity: int = integer(None, 1, 100_000_000, "transitions", **_OPEN)
     batch_size: int = integer(256, 1, 1_000_000, "transitions, over all replicas")
     steps_per_call: int = integer(10, 1, 1_000, "gradient steps in one TensorFlow call")
     # Loss and optimizers

@@ -25,7 +25,7 @@ def rows() -> list[list[str]]:
         return []
     steps = spaced(int(run.env_steps))
     return [
-        ["labkit, defaults, 1 seed", steps, f"{run['return']:+.2f}", "", f"{run.distance:.1f} m"]
+        ["labkit, earlier defaults, 1 seed", steps, f"{run['return']:+.2f}", "", f"{run.distance:.1f} m"]
     ]
 
 
@@ -36,5 +36,5 @@ def section() -> str:
     steps = spaced(int(run.env_steps))
     return f"""## A million gradient steps
 
-One run of the defaults, seed {run.seed}: {run["return"]:+.2f} after {steps} env steps.
+One run, seed {run.seed}: {run["return"]:+.2f} after {steps} env steps. It has the parameters of `earlier-large-table`, which were the defaults then.
 [Its page](million/README.md) has its curves, its policy and a clip. It is not part of the study."""

@@ -64,9 +64,7 @@ HEAD = """
 This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults, an
 ablation (the defaults with one choice set to the value of the source document, TF-Agents' tutorial on SAC), or other settings that are named below. A final return is the mean
 return of 20 deterministic episodes after the last step, in the environment's own reward. Length and seeds
-of a run were fixed before it started; no checkpoint and no seed was chosen by its score. The plan changed five times. The checkpoints of seeds 2, 3 and 4 of the
-defaults were lost, so seeds 6, 7 and 8 take their place at 100 000 env steps. Those of seeds 1 and 5 to 8 were lost later, so seeds 17, 18 and 19 were to run to 300 000; then that of seed 17 was lost, and seed 20 took its place. `target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it,
-took its place. Its plan of five seeds ended with seed 12, which scored far below the others. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
+of a run were fixed before it started; no checkpoint and no seed was chosen by its score. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
 play different final episodes (`labkit.training.components.evaluation_seed`). One command
 computes every number and figure below from the runs in [study/](study):
 
@@ -81,8 +79,10 @@ normally distributed returns measured how often such an interval contains the tr
 draws, so a repeated run of a seed has another score.
 
 The defaults changed after labkit 0.1. [The study of labkit 0.1](v0.1/README.md) has its own page; its runs are not compared with those below.
-Three settings in the table of ablations, `earlier-3e-4`, `earlier-3e-4-delayed` and `earlier-1e-3`, were the defaults for a short time, before the present
-defaults were chosen. The page lists every run of them. Two other pages list the [trials](trials/README.md), runs of other settings made while the defaults were chosen and later, and
+Four settings, whose names begin with `earlier-`, were the defaults for a time, before the present ones were chosen. The page lists every run of them. Those of `earlier-large-table` changed their plan
+four times: the checkpoints of seeds 2 to 4, then of seeds 1 and 5 to 8, then of seed 17 were lost with their machines, and new seeds took their place; those of seeds 18 and 19 were stopped when the defaults changed.
+`target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it, took its place. Its plan of five seeds ended with seed 12, which scored far below the others.
+Two other pages list the [trials](trials/README.md), runs of other settings made while the defaults were chosen and later, and
 [other libraries](peers/README.md) on the same robot.
 """
 

@@ -35,6 +35,7 @@ TUTORIAL: dict[str, Any] = {
     "reward_scale_factor": 1,
     "initial_log_alpha": 0,
     "observation_scale": (),
+    "target_entropy": -4.0,
     "replay_buffer_capacity": 10_000,
     "gamma": 0.99,
     "initial_collect_steps": 10_000,

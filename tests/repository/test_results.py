@@ -60,10 +60,10 @@ def test_the_plan_has_enough_seeds_of_the_defaults_and_three_of_each_ablation():
     for job in study.PLAN:
         seeds.setdefault((job.setting, job.budget), []).append(job.seed)
     assert all(len(set(one)) == len(one) for one in seeds.values()), "a seed counts twice"
-    assert len(seeds["defaults", 100_000]) == 9
+    assert len(seeds["defaults", 100_000]) == 5
     assert len(seeds["defaults", 300_000]) == 3
     shorter = [set(seeds["defaults", budget]) for budget in (300_000, 100_000, 60_000)]
-    assert shorter[0] < shorter[1] < shorter[2], "a longer run resumes a shorter one"
+    assert shorter[0] < shorter[1] == shorter[2], "a longer run resumes a shorter one"
     ablated = [f"no-{name}" for name in compare.TUTORIAL if name not in choices.RATES]
     ablated.append("no-learning_rates")
     assert all(len(seeds[name, 60_000]) == 3 for name in (*ablated, "source"))
@@ -218,7 +218,7 @@ def test_the_long_run_has_a_row_and_a_section_of_its_own(tmp_path, monkeypatch):
     expected = f"{int(metrics.env_step.max())}"
     ((name, steps, returned, worst, distance),) = long_run.rows()
     assert (name, steps.replace("\u202f", "").replace(" ", "")) == (
-        "labkit, defaults, 1 seed",
+        "labkit, earlier defaults, 1 seed",
         expected,
     )
     assert (returned, worst, distance) == ("+3.00", "", "1.5 m")
