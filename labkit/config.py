@@ -56,12 +56,14 @@ UNTUNED: dict[str, Any] = {
     "critic_layer_norm": False,
     "observation_scale": (),  # empty: observations are used as they are
 }
-# Fields that the runs of earlier versions lack, with the values that those versions used.
+# Fields that the runs of earlier versions lack, with the values that those versions used; and those
+# that they used in one environment.
 ADDED: dict[str, Any] = {
     "action_repeat": 1,
     "actor_update_period": 1,
     "learning_rate_decay_steps": 0,
 }
+ADDED_IN: dict[str, dict[str, Any]] = {"MinitaurBulletEnv-v0": {"target_entropy": -4.0}}
 # These do not change what is learned: a run may be resumed with others.
 FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds", "environment_timeout")
 STRATEGIES = "'auto', 'cpu', 'gpu', 'tpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"

@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 from benchmarks.page_text import markdown, spaced  # noqa: E402
 from labkit.analysis import milestones  # noqa: E402
 from labkit.analysis.choices import setting_fields, with_one_rate  # noqa: E402
-from labkit.config import ADDED, SACConfig  # noqa: E402
+from labkit.config import ADDED, ADDED_IN, SACConfig  # noqa: E402
 
 TRIALS = ROOT / "results" / "minitaur" / "trials"
 # Parameters that labkit no longer has, or never had, with the value that changes nothing.
@@ -114,7 +114,7 @@ def row(folder: Path) -> dict[str, str]:
 def setting(values: dict[str, Any]) -> str:
     """The parameters that differ from labkit's defaults now, as in `n_step 8; gamma 0.995`."""
     present = setting_fields(SACConfig(), {}) | OTHER_CODE
-    given = with_one_rate({**ADDED, **values})
+    given = with_one_rate({**ADDED, **ADDED_IN[SACConfig().env_name], **values})
     names = sorted(name for name in present if name in given)
     return "; ".join(
         f"{name} {given[name]}" for name in names if not np.array_equal(given[name], present[name])

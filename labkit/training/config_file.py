@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from labkit.config import ADDED, SACConfig
+from labkit.config import ADDED, ADDED_IN, SACConfig
 from labkit.errors import ParameterError
 from labkit.parameters import REMOVED
 
@@ -19,7 +19,7 @@ def read_config(path: Path) -> SACConfig:
     """
     fields = {name: value for name, value in _fields(path).items() if name not in REMOVED}
     try:
-        return SACConfig.parse({**ADDED, **fields})
+        return SACConfig.parse({**_added(fields), **fields})
     except (ParameterError, TypeError, AttributeError) as error:
         raise ParameterError(f"{path / 'config.json'} is damaged: {error}") from None
 
@@ -34,6 +34,11 @@ def read_removed(path: Path) -> dict[str, Any]:
     return {
         name: fields[name] for name, (same, _) in REMOVED.items() if fields.get(name, same) != same
     }
+
+
+def _added(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields that earlier versions lack, with the values that they used."""
+    return ADDED | ADDED_IN.get(fields.get("env_name", ""), {})
 
 
 def _fields(path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The run directory: opened once, never overwritten, read back as it was written."""
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -434,3 +435,12 @@ def test_start_run_takes_what_is_its_own(tmp_path):
     run = run_directory.start_run(namespace)
     assert run.config == SACConfig(seed=3)
     assert (run.path / "config.json").exists()
+
+
+def test_a_run_without_a_target_entropy_had_that_of_tf_agents(tmp_path):
+    run_directory.open_run(tmp_path, SACConfig())
+    content = json.loads((tmp_path / "config.json").read_text())
+    del content["config"]["target_entropy"]
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    assert SACConfig().target_entropy != -4.0
+    assert run_directory.read_config(tmp_path).target_entropy == -4.0
