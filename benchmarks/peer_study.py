@@ -1,6 +1,6 @@
 """One peer learns on the Minitaur for one seed; runs in .venv-peers, which has no labkit.
 
-    .venv-peers/bin/python -m benchmarks.peer_study --settings sbx_sac-small-table --seed 1 --out FILE
+    .venv-peers/bin/python -m benchmarks.peer_study --settings sb3_sac-defaults --seed 1 --out FILE
 
 The environment is the registered one, as in labkit. Every 2 500 env steps five deterministic
 episodes are played, and twenty after the last one; FILE gets every result and the versions.

@@ -1,5 +1,7 @@
 """The run of a million gradient steps, `results/minitaur/million`, in the pages of results."""
 
+# ruff: noqa: E501 (the lines of the page)
+
 from pathlib import Path
 
 import pandas as pd
@@ -25,7 +27,13 @@ def rows() -> list[list[str]]:
         return []
     steps = spaced(int(run.env_steps))
     return [
-        ["labkit, earlier defaults, 1 seed", steps, f"{run['return']:+.2f}", "", f"{run.distance:.1f} m"]
+        [
+            "labkit, earlier defaults, 1 seed",
+            steps,
+            f"{run['return']:+.2f}",
+            "",
+            f"{run.distance:.1f} m",
+        ]
     ]
 
 

@@ -116,6 +116,8 @@ def test_a_failed_run_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(peers.implementations, "PEERS_PYTHON", Path(sys.executable))
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "peer_study.py").write_text("raise SystemExit('no physics')")
-    assert peers.run_one(("sbx_sac-small-table", 1)).startswith("sbx_sac-small-table, seed 1 failed: see ")
+    assert peers.run_one(("sbx_sac-small-table", 1)).startswith(
+        "sbx_sac-small-table, seed 1 failed: see "
+    )
     log = tmp_path / "build" / "peers" / "sbx_sac-small-table-1.log"
     assert log.read_text() == "no physics\n"
