@@ -29,6 +29,7 @@ TRIALS = ROOT / "results" / "minitaur" / "trials"
 OTHER_CODE = {"greedy_share": 0.0, "warm_up_correlation": 0.0}
 FULL_LAYER_NORM = "each normalised layer of the critics also has a gain, and a bias before the norm; LeCun's initialiser in place of Glorot's"
 SHORT = "a time limit of 250 env steps truncates the collected episodes"
+TWICE = "two gradient steps per env step"
 # Changes of the code that were tried and not kept, by the folder of their trials.
 CHANGES = {
     "correlated-noise": "exploration noise: correlation 0.9 from step to step",
@@ -42,7 +43,9 @@ CHANGES = {
     "action-repeat_target-entropy-8_every-step-stored": "each action lasts two env steps; a transition begins at each of them",
     "action-repeat_target-entropy-8_mean-of-critics": "each action lasts two env steps; targets and actor use the mean of the critics, not the minimum",
     "action-repeat_target-entropy-8_entropy-offset": "each action lasts two env steps; the entropy term of the targets is 0 at the target entropy",
-    "two-gradient-steps-1e-3": "two gradient steps per env step",
+    "two-gradient-steps-1e-3": TWICE,
+    "small-table_two-gradient-steps": TWICE,
+    "small-table_episodes-of-500": SHORT.replace("250", "500"),
     "capacity-20000_mean-of-critics": "targets and actor use the mean of the critics, not the minimum",
     "capacity-20000_target-entropy-8_short-episodes": SHORT,
     "target-entropy-8_short-episodes": SHORT,
@@ -60,7 +63,7 @@ ENV_STEPS_PER_COUNT = {name: 2 for name in CHANGES if name.startswith("action-re
     "action-repeat_target-entropy-8_every-step-stored": 1,
 }
 # In these, one counted gradient step was several.
-GRADIENT_STEPS_PER_COUNT = {"four-gradient-steps-of-64": 4}
+GRADIENT_STEPS_PER_COUNT = {"four-gradient-steps-of-64": 4, "small-table_two-gradient-steps": 2}
 
 
 def read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame]:
@@ -154,6 +157,16 @@ def small_tables() -> str:
     )
 
 
+def from_the_defaults() -> str:
+    """What the trials gave that began from the present defaults and were stopped."""
+    return (
+        "Four more runs began from the present defaults and were stopped: one with collected episodes of 500 env steps "
+        f"(mean return {final('small-table_episodes-of-500', 34)} in the last evaluation), one with two gradient steps per env step ({final('small-table_two-gradient-steps', 33)}), "
+        f"one with two env steps for each action ({final('small-table_action-repeat-2', 41)}), and one with a warm-up of 1 000 env steps ({final('small-table_warm-up-1000', 35)}). "
+        "None of them learned clearly faster than runs of the defaults."
+    )
+
+
 def early_falls() -> str:
     """How many falls in the evaluations of the study's defaults happened soon after a reset."""
     lengths = {
@@ -221,6 +234,8 @@ the gain.
 {repeated_actions()}
 
 {small_tables()}
+
+{from_the_defaults()}
 
 The trial `averaged-policy` also evaluated an exponential average of the actor's weights, on the same episodes as the newest actor. In each gradient step,
 the newest weights had a share of 0.005 or 0.001 in the average. [average.csv](averaged-policy/seed-0/average.csv) has the returns.
