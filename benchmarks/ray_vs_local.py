@@ -49,6 +49,7 @@ EARLIER_DEFAULTS: dict[str, Any] = {
     "collect_steps_per_iteration": 1,
     "n_step": 5,
     "target_entropy": -4.0,
+    "replay_buffer_capacity": 1_000_000,
 }
 AGAIN = ("local", STUDY / "no-greedy_share-again", "seed-", (1, 2))
 EARLIER = ("ray, every 50", RESULTS, "every-50-", (1, 2, 3))

@@ -141,7 +141,7 @@ class SACConfig:
     gamma: float = real(None, 0, 1, "discount per env step", **_OPEN)
     reward_scale_factor: float = real(None, 0, 1e6, "factor", above=True, **_OPEN)
     initial_log_alpha: float = real(None, -20, 20, "natural log of the temperature", **_OPEN)
-    target_entropy: float | None = real(None, -1e6, 1e6, "nats; None: TF-Agents' default", **_OPEN)
+    target_entropy: float | None = real(None, -1e6, 1e6, "nats", **_OPEN)
     # Networks
     observation_scale: tuple[float, ...] = numbers(
         None, 100_000, 1e-9, 1e9, "divisor of each observation", whole=False, **_OPEN

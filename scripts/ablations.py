@@ -28,7 +28,7 @@ def section(table: pd.DataFrame, figure: str) -> str:
 ## Other settings, {spaced(study.ABLATION_BUDGET)} env steps
 
 This table has the settings with two seeds or more{"; the next one has those with one" if single else ""}. Each `no-` row is an ablation: it sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
-the source document, and the `earlier-` rows change several choices. `target-entropy-8` and `action-repeat-2` were tried in place of `earlier-large-table`, and not adopted. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
+the source document, and the `earlier-` rows change several choices. `target-entropy-8` and `action-repeat-2` were tried in place of `earlier-large-table`. Neither was adopted as it was. The defaults have the same target entropy, with a smaller replay table. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for

@@ -27,6 +27,7 @@ from labkit.training import provenance  # noqa: E402
 KEPT = ROOT / "results" / "minitaur" / "peers"
 ENV_STEPS = 100_000  # of each run, warm-up included
 WALKING = 10.0  # a mean return of a robot that walks
+EARLIER = "-tuned"  # the end of a name
 # Which peer, with which choices, and its seeds. "small-table": labkit's choices, as far as a peer has
 # them. "tuned": what labkit chose before, of which only these runs were made.
 PLAN = {
@@ -195,8 +196,12 @@ def section(own: Sequence[float]) -> str:
 
 
 def differences(own: Sequence[float], found: Sequence[dict[str, Any]]) -> str:
-    """The difference of `own` to each library with several seeds, tested; or nothing."""
-    several = {name: runs for name, runs in returns_by_peer(found).items() if len(runs) > 1}
+    """The difference of `own` to each library with several seeds, tested; or nothing.
+
+    Runs with labkit's earlier choices are left out: not only the library differs.
+    """
+    present = [one for one in found if not one["settings"].endswith(EARLIER)]
+    several = {name: runs for name, runs in returns_by_peer(present).items() if len(runs) > 1}
     if len(own) < 2 or not several:
         return ""
     p_values = statistics.holm([statistics.welch(own, runs) for runs in several.values()])

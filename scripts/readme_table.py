@@ -67,7 +67,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
 
 The return of an episode is the sum of its rewards. An episode terminates when the robot falls, and is truncated after 1000 steps
-(ten seconds). Gym counts this environment as solved at a return of {results_page.THRESHOLD} (its `reward_threshold`); {listed(reached) if reached else "no run"} reached it.
+(ten seconds). Gym counts this environment as solved at a return of {results_page.THRESHOLD} (its `reward_threshold`){f"; {listed(reached)} reached it" if reached else ""}.
 
 ![Returns over env steps, and published results](results/minitaur/{figure})"""
     return between(text, MARKS, body)

@@ -29,7 +29,8 @@ EARLIER: dict[str, dict[str, str]] = {
     "earlier-1e-3": {**LARGE_TABLE, **{name: SOURCE[name] for name in ("gamma", DECAY)}},
     "earlier-large-table": LARGE_TABLE,
 }
-# Settings that were tried as defaults in place of `earlier-large-table`, and not adopted. Minus one
+# Settings that were tried as defaults in place of `earlier-large-table`, and not adopted as they
+# were; the present defaults have their target entropy, with a smaller table. Minus one
 # nat for each dimension of the action is the target entropy of Haarnoja et al. (2018); TF-Agents'
 # default is minus a half. With actions of two env steps, a gradient step follows each action, and a
 # transition sums six env steps' rewards.

@@ -20,45 +20,24 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 from benchmarks.page_text import markdown, spaced  # noqa: E402
-from labkit.analysis import milestones  # noqa: E402
+from labkit.analysis import compare, milestones  # noqa: E402
 from labkit.analysis.choices import setting_fields, with_one_rate  # noqa: E402
 from labkit.config import ADDED, ADDED_IN, SACConfig  # noqa: E402
 
 TRIALS = ROOT / "results" / "minitaur" / "trials"
 # Parameters that labkit no longer has, or never had, with the value that changes nothing.
 OTHER_CODE = {"greedy_share": 0.0, "warm_up_correlation": 0.0}
-FULL_LAYER_NORM = "each normalised layer of the critics also has a gain, and a bias before the norm; LeCun's initialiser in place of Glorot's"
-SHORT = "a time limit of 250 env steps truncates the collected episodes"
-TWICE = "two gradient steps per env step"
-# Changes of the code that were tried and not kept, by the folder of their trials.
-CHANGES = {
-    "correlated-noise": "exploration noise: correlation 0.9 from step to step",
+# Trials whose commit has changes that training does not use, by their folders. In any other trial
+# of changed code, `changed_code.txt` says what it changed.
+UNCHANGED_TRAINING = {
     "averaged-policy": "none in training; averages of the actor were evaluated, too",
-    "action-repeat": "each action lasts two env steps",
-    "action-repeat_target-entropy-8": "each action lasts two env steps",
-    "action-repeat_target-entropy-8_gamma-0.995": "each action lasts two env steps",
-    "action-repeat_target-entropy-8_two-gradient-steps": "each action lasts two env steps, and is followed by two gradient steps",
-    "action-repeat-4_target-entropy-8_two-gradient-steps": "each action lasts four env steps, and is followed by two gradient steps",
-    "action-repeat_target-entropy-8_two-observations": "each action lasts two env steps; the networks get the two newest observations",
-    "action-repeat_target-entropy-8_every-step-stored": "each action lasts two env steps; a transition begins at each of them",
-    "action-repeat_target-entropy-8_mean-of-critics": "each action lasts two env steps; targets and actor use the mean of the critics, not the minimum",
-    "action-repeat_target-entropy-8_entropy-offset": "each action lasts two env steps; the entropy term of the targets is 0 at the target entropy",
-    "two-gradient-steps-1e-3": TWICE,
-    "small-table_two-gradient-steps": TWICE,
-    "small-table_episodes-of-500": SHORT.replace("250", "500"),
-    "capacity-20000_mean-of-critics": "targets and actor use the mean of the critics, not the minimum",
-    "capacity-20000_target-entropy-8_short-episodes": SHORT,
-    "target-entropy-8_short-episodes": SHORT,
     "target-entropy-8": "none in training",
     "target-entropy-12": "none in training",
-    "full-layer-norm_lecun": FULL_LAYER_NORM,
-    "as-sbx": f"{FULL_LAYER_NORM}; as in SBX, the actor's rate decays as fast per env step as the critics', and the temperature's does not decay",
-    "four-gradient-steps-of-64": "four gradient steps per env step, each on 64 transitions",
 }
 
 
 # In these, the wrapped environment counted actions: the env steps of each.
-ENV_STEPS_PER_COUNT = {name: 2 for name in CHANGES if name.startswith("action-repeat")} | {
+ENV_STEPS_PER_COUNT = {folder.name: 2 for folder in TRIALS.glob("action-repeat*")} | {
     "action-repeat-4_target-entropy-8_two-gradient-steps": 4,
     "action-repeat_target-entropy-8_every-step-stored": 1,
 }
@@ -102,7 +81,7 @@ def row(folder: Path) -> dict[str, str]:
     values = content["config"]
     return {
         "differs from the defaults in": setting(values),
-        "change of the code": CHANGES.get(folder.parent.name, ""),
+        "change of the code": change(folder.parent),
         "gradient steps per env step": f"{ratio(rows):.3g}",
         "seed": str(values["seed"]),
         "env steps": spaced(int(last.env_step)),
@@ -112,6 +91,12 @@ def row(folder: Path) -> dict[str, str]:
         "commit": short(content.get("commit")),
         "CPU": str(content.get("cpu") or "not recorded"),
     }
+
+
+def change(folder: Path) -> str:
+    """What the code of a trial changed, or nothing."""
+    file = folder / compare.CHANGED_CODE
+    return file.read_text().strip() if file.exists() else UNCHANGED_TRAINING.get(folder.name, "")
 
 
 def setting(values: dict[str, Any]) -> str:
@@ -168,7 +153,7 @@ def from_the_defaults() -> str:
 
 
 def early_falls() -> str:
-    """How many falls in the evaluations of the study's defaults happened soon after a reset."""
+    """How many falls in the evaluations of `earlier-large-table` happened soon after a reset."""
     lengths = {
         file.parent.name: [
             float(length)

@@ -47,6 +47,8 @@ TUTORIAL: dict[str, Any] = {
     "actor_update_period": 1,
     "critic_layer_norm": False,
 }
+# A folder with this file holds runs of changed code, which its configurations do not describe.
+CHANGED_CODE = "changed_code.txt"
 MAX_VALUE_LENGTH = 20  # characters; a longer default value is named `default`
 Folder = str | os.PathLike[str]
 
@@ -151,8 +153,8 @@ def find_runs(folders: Folder | Iterable[Folder]) -> tuple[list[TrackedRun], lis
     """Reads every run in one or several folders; each is a run directory or contains some.
 
     Returns:
-        The runs, sorted by path; and one line for each run that is damaged, or a copy of another
-        one, which would count as one more seed.
+        The runs, sorted by path; and one line for each run that is damaged, of changed code (see
+        `CHANGED_CODE`), or a copy of another one, which would count as one more seed.
 
     Raises:
         ParameterError: a folder does not exist, or no folder contains a readable run.
@@ -169,6 +171,9 @@ def find_runs(folders: Folder | Iterable[Folder]) -> tuple[list[TrackedRun], lis
         paths.update(file.parent for file in folder.rglob("config.json"))
     runs, damaged = [], []
     for path in sorted(paths):
+        if (change := path.parent / CHANGED_CODE).is_file():
+            damaged.append(f"left out: {path}, of changed code: {change.read_text().strip()}")
+            continue
         try:
             runs.append(TrackedRun(path, read_config(path), read_metrics(path), read_removed(path)))
         except ParameterError as error:

@@ -113,6 +113,16 @@ def test_the_score_is_the_evaluation_with_the_most_episodes(tmp_path):
     assert found.evaluation_at(10).eval_return == 7.0
 
 
+def test_a_run_of_changed_code_is_left_out(tmp_path):
+    write_run(tmp_path / "plain" / "seed-0", 0, [1.0])
+    write_run(tmp_path / "changed" / "seed-0", 1, [2.0])
+    (tmp_path / "changed" / compare.CHANGED_CODE).write_text("two gradient steps\n")
+    (found,), lines = compare.find_runs(tmp_path)
+    assert found.path == tmp_path / "plain" / "seed-0"
+    left_out = tmp_path / "changed" / "seed-0"
+    assert lines == [f"left out: {left_out}, of changed code: two gradient steps"]
+
+
 def test_a_copy_of_a_run_is_left_out_and_named(tmp_path):
     for seed in (0, 1):
         write_run(tmp_path / f"s{seed}", seed, [1.0, 2.0 + seed])
