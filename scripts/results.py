@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import click
+import numpy as np
 
 import labkit
 from labkit.analysis import compare, tracked_runs
@@ -110,6 +111,8 @@ def track() -> None:
         target = KEPT / source.relative_to(RUNS)
         try:
             length = read_metrics(source).gradient_step.max()
+            if np.isnan(length):  # it has only just begun
+                continue
             if target.exists():
                 if not tracked_runs.is_same_run(source, target):
                     click.echo(
