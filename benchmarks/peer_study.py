@@ -1,6 +1,6 @@
 """One peer learns on the Minitaur for one seed; runs in .venv-peers, which has no labkit.
 
-    .venv-peers/bin/python -m benchmarks.peer_study --settings sb3_sac-defaults --seed 1 --out FILE
+    .venv-peers/bin/python -m benchmarks.peer_study --settings sbx_sac-tuned --seed 1 --out FILE
 
 The environment is the registered one, as in labkit. Every 2 500 env steps five deterministic
 episodes are played, and twenty after the last one; FILE gets every result and the versions.
@@ -31,20 +31,18 @@ CHOICES: dict[str, Any] = {
     "n_steps": 5,
     "learning_starts": 5_000,  # env steps of warm-up
     "target_entropy": -8.0,
-    "buffer_size": 20_000,  # transitions
     "ent_coef": f"auto_{math.exp(-4.0)}",  # learned; the initial temperature
 }
 RATE, DECAY_STEPS = 1e-3, 20_000  # the learning rate, and the gradient steps that halve it
-# What labkit chose before its present defaults: SB3's own table of 1 000 000 transitions.
-EARLIER: dict[str, Any] = {**CHOICES, "target_entropy": -4.0, "buffer_size": 1_000_000}
+EARLIER: dict[str, Any] = {**CHOICES, "target_entropy": -4.0}  # what labkit chose before
 SBX_ONLY = {"policy_delay": 2, "policy_kwargs": {"layer_norm": True}}
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "sb3_sac-defaults": ("sb3_sac", {}),
-    "sb3_sac-small-table": ("sb3_sac", CHOICES),
-    "sbx_sac-small-table": ("sbx_sac", {**CHOICES, **SBX_ONLY}),
-    "sbx_crossq-small-table": ("sbx_crossq", CHOICES),
-    "sbx_sac-tuned": ("sbx_sac", {**EARLIER, **SBX_ONLY}),
-    "sbx_crossq-tuned": ("sbx_crossq", EARLIER),
+    "sb3_sac-tuned": ("sb3_sac", CHOICES),
+    "sbx_sac-tuned": ("sbx_sac", {**CHOICES, **SBX_ONLY}),
+    "sbx_crossq-tuned": ("sbx_crossq", CHOICES),
+    "sbx_sac-earlier": ("sbx_sac", {**EARLIER, **SBX_ONLY}),
+    "sbx_crossq-earlier": ("sbx_crossq", EARLIER),
 }
 PACKAGES = ("stable_baselines3", "sbx-rl", "jax", "torch", "numpy", "gym", "pybullet")
 

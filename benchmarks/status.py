@@ -20,7 +20,6 @@ import pandas as pd
 from benchmarks import report
 from benchmarks.implementations import ROOT
 from benchmarks.page_text import between, listed, markdown, spaced
-from labkit.config import SACConfig
 
 RESULTS = ROOT / "benchmarks" / "results"
 README, FRONT = ROOT / "benchmarks" / "README.md", ROOT / "README.md"
@@ -110,14 +109,13 @@ def sentence() -> str:
 
 
 def growth(results: dict[str, Any]) -> str:
-    """README.md's sentences about a large table, with a space after them; empty without figures."""
+    """README.md's sentences about a full table, with a space after them; empty without figures."""
     if "growth" not in results:
         return ""
     share = report.paired_ratios(results["growth"])[-1]
-    default = spaced(SACConfig().replay_buffer_capacity)
     smallest, largest = (spaced(results["growth"]["sizes"][place]) for place in (0, -1))
     return (
-        f"A large\nreplay table slows the loop down: with {largest} transitions it runs at {share:.0%} of the speed that it has with {smallest}. The Minitaur's holds {default} by default. "
+        f"A full\nreplay table slows the loop down: with {largest} transitions it runs at {share:.0%} of the speed that it has with {smallest}. "
         f"The aim is {report.GROWTH_AIM:.0%}. "
     )
 

@@ -17,8 +17,8 @@ from labkit.parameters import MANY, integer, numbers, real, switch, text, unknow
 # so that at log α = 0 the entropy bonus drowns it; its motor velocities reach 20 rad/s while
 # quaternions stay below 1. The rewards of five steps of 10 ms carry more signal than a
 # single one. With a discount of 0.99, all later rewards together weigh as much as those of one
-# second, so a termination costs only about that. Nothing corrects the stored rewards of five steps
-# for a later policy, so the table keeps those of the last 200 seconds only.
+# second, so a termination costs only about that. Nothing corrects the rewards of five steps for a
+# later policy, so half of each batch comes from the newest 200 seconds.
 # results/minitaur/README.md has the reason for each, and the runs so far.
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
@@ -27,7 +27,7 @@ TUNED: dict[str, dict[str, Any]] = {
         "target_entropy": -8.0,
         "gamma": 0.995,
         "initial_collect_steps": 5_000,
-        "replay_buffer_capacity": 20_000,
+        "recent_transitions": 20_000,
         "n_step": 5,
         "critic_learning_rate": 1e-3,
         "actor_learning_rate": 1e-3,
@@ -44,7 +44,7 @@ UNTUNED: dict[str, Any] = {
     "target_entropy": None,  # −0.5 nats for each dimension of the action
     "gamma": 0.99,
     "initial_collect_steps": 10_000,
-    "replay_buffer_capacity": 1_000_000,
+    "recent_transitions": 0,  # each batch is drawn from all transitions alike
     "n_step": 1,
     "critic_learning_rate": 3e-4,
     "actor_learning_rate": 3e-4,
@@ -62,6 +62,7 @@ ADDED: dict[str, Any] = {
     "action_repeat": 1,
     "actor_update_period": 1,
     "learning_rate_decay_steps": 0,
+    "recent_transitions": 0,
 }
 ADDED_IN: dict[str, dict[str, Any]] = {"MinitaurBulletEnv-v0": {"target_entropy": -4.0}}
 # These do not change what is learned: a run may be resumed with others.
@@ -123,7 +124,10 @@ class SACConfig:
     n_step: int = integer(None, 1, 100, "actions whose rewards a transition sums", **_OPEN)
     bootstrap_time_limits: bool = switch(True, "a time limit truncates, it does not terminate")
     replay: str = text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'", "name")
-    replay_buffer_capacity: int = integer(None, 1, 100_000_000, "transitions", **_OPEN)
+    replay_buffer_capacity: int = integer(1_000_000, 1, 100_000_000, "transitions")
+    recent_transitions: int = integer(
+        None, 0, 100_000_000, "newest transitions that give half of each batch", **_OPEN
+    )
     batch_size: int = integer(256, 1, 1_000_000, "transitions, over all replicas")
     steps_per_call: int = integer(10, 1, 1_000, "gradient steps in one TensorFlow call")
     # Loss and optimizers

@@ -28,7 +28,7 @@ def section(table: pd.DataFrame, figure: str) -> str:
 ## Other settings, {spaced(study.ABLATION_BUDGET)} env steps
 
 This table has the settings with two seeds or more{"; the next one has those with one" if single else ""}. Each `no-` row is an ablation: it sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
-the source document, and the `earlier-` rows change several choices. `target-entropy-8` and `action-repeat-2` were tried in place of `earlier-large-table`. Neither was adopted as it was. The defaults have the same target entropy, with a smaller replay table. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
+the source document, and the `earlier-` rows change several choices. `target-entropy-8`, `action-repeat-2` and `small-table` were tried in place of `earlier-uniform`. None was adopted as it was. The defaults have their target entropy. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
@@ -201,8 +201,10 @@ The reason for each choice:
   almost all entropy. With a scale of 20 and log α = -4, reward and bonus have a similar magnitude from the first step.
 - **Observation scale**: motor velocities reach 20 rad/s and torques 5.7, while the components of the base's quaternion stay within 1. Without scaling, the
   velocities dominate the input of the first layer.
-- **Replay capacity**: a transition holds the rewards of five steps of the policy that collected it. Nothing corrects them for a later policy, so an old transition says too little about what
-  the present policy earns. labkit keeps the newest 20 000 transitions (200 seconds); the source document keeps 10 000.
+- **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 steps after it was stored. labkit keeps 1 000 000.
+- **Recent transitions**: a transition holds the rewards of five steps of the policy that collected it. Nothing corrects them for a later policy, so an old transition says too little about what
+  the present policy earns. A table of the newest 20 000 alone (`small-table`) learns fast, but falls again and again: it forgets what earlier falls taught. So half of each batch comes from the newest
+  20 000 transitions, and half from all (compare Wang and Ross, 2019).
 - **Target entropy** of -8 is minus one nat for each dimension of the action (Haarnoja et al., 2018). TF-Agents' default is half of that, which asks for more noise in the actions.
 - **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of five rewards carries more signal than a single one.
   One update also carries a value back over five states instead of one, so a value needs only a fifth as many updates to reach an earlier state.

@@ -44,5 +44,5 @@ def section() -> str:
     steps = spaced(int(run.env_steps))
     return f"""## A million gradient steps
 
-One run, seed {run.seed}: {run["return"]:+.2f} after {steps} env steps. It has the parameters of `earlier-large-table`, which were the defaults then.
+One run, seed {run.seed}: {run["return"]:+.2f} after {steps} env steps. It has the parameters of `earlier-uniform`, which were the defaults then.
 [Its page](million/README.md) has its curves, its policy and a clip. It is not part of the study."""

@@ -27,16 +27,16 @@ from labkit.training import provenance  # noqa: E402
 KEPT = ROOT / "results" / "minitaur" / "peers"
 ENV_STEPS = 100_000  # of each run, warm-up included
 WALKING = 10.0  # a mean return of a robot that walks
-EARLIER = "-tuned"  # the end of a name
-# Which peer, with which choices, and its seeds. "small-table": labkit's choices, as far as a peer has
-# them. "tuned": what labkit chose before, of which only these runs were made.
+EARLIER = "-earlier"  # the end of a name
+# Which peer, with which choices, and its seeds. "tuned": labkit's choices, as far as a peer has them.
+# "earlier": what labkit chose before, of which only these runs were made.
 PLAN = {
     "sb3_sac-defaults": ("Stable-Baselines3 SAC, its defaults", (1,)),
-    "sb3_sac-small-table": ("Stable-Baselines3 SAC, labkit's choices", (1, 2, 3)),
-    "sbx_sac-small-table": ("SBX SAC, labkit's choices", (1, 2, 3)),
-    "sbx_crossq-small-table": ("SBX CrossQ, critics of 256, labkit's choices", (1, 2, 3)),
-    "sbx_sac-tuned": ("SBX SAC, labkit's earlier choices", (1, 2, 3)),
-    "sbx_crossq-tuned": ("SBX CrossQ, critics of 256, labkit's earlier choices", (1, 2)),
+    "sb3_sac-tuned": ("Stable-Baselines3 SAC, labkit's choices", (1, 2, 3)),
+    "sbx_sac-tuned": ("SBX SAC, labkit's choices", (1, 2, 3)),
+    "sbx_crossq-tuned": ("SBX CrossQ, critics of 256, labkit's choices", (1, 2, 3)),
+    "sbx_sac-earlier": ("SBX SAC, labkit's earlier choices", (1, 2, 3)),
+    "sbx_crossq-earlier": ("SBX CrossQ, critics of 256, labkit's earlier choices", (1, 2)),
 }
 
 
@@ -115,8 +115,8 @@ def text(found: list[dict[str, Any]]) -> str:
 
 Each run trains in the same registered environment for {spaced(ENV_STEPS)} env steps, with one gradient step for each env step after the warm-up. Then it
 plays 20 deterministic episodes. "labkit's choices" are scaled observations, rewards × 20, five-step returns, γ = 0.995, a warm-up of 5 000 env steps, a
-learning rate of 1e-3 that decays as in labkit, a table of 20 000 transitions, and labkit's target entropy and initial temperature. "labkit's earlier choices" have a table of
-1 000 000 transitions and a target entropy of -4, as labkit's defaults had. In SBX, fewer rates decay: none in CrossQ, and in SAC not that of
+learning rate of 1e-3 that decays as in labkit, and labkit's target entropy and initial temperature. Their batches are drawn from all transitions alike. "labkit's earlier choices" have a target entropy of -4,
+as labkit's defaults had. In SBX, fewer rates decay: none in CrossQ, and in SAC not that of
 the temperature. The rate of SAC's delayed actor decays by env steps; in labkit it decays by steps of the actor, which are half as many. SBX's SAC also has critics with layer
 normalisation and a delayed actor. CrossQ normalises its critics and delays its actor by default. With its defaults, a
 library uses unscaled observations and rewards, and a warm-up of 100 env steps. The scores of two seeds differ by several points, so three seeds

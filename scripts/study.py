@@ -11,36 +11,40 @@ from labkit.config import SACConfig
 # decay; `source` uses all.
 SOURCE = {name: str(value) for name, value in compare.TUTORIAL.items()}
 DECAY = "learning_rate_decay_steps"
-# Settings that were the defaults for a time, while they were chosen. The present defaults have a
-# small replay table and a lower target entropy.
-LARGE_TABLE = {"replay_buffer_capacity": "1000000", "target_entropy": "-4"}
+# Settings that were the defaults for a time, while they were chosen. They draw each batch from all
+# transitions alike, and their target entropy is that of TF-Agents.
+UNIFORM = {"recent_transitions": "0", "target_entropy": "-4"}
 EARLIER: dict[str, dict[str, str]] = {
     "earlier-3e-4": {
-        **LARGE_TABLE,
+        **UNIFORM,
         **{
             name: SOURCE[name]
             for name in ("gamma", "initial_collect_steps", *RATES, DECAY, "actor_update_period")
         },
     },
     "earlier-3e-4-delayed": {
-        **LARGE_TABLE,
+        **UNIFORM,
         **{name: SOURCE[name] for name in ("gamma", "initial_collect_steps", *RATES, DECAY)},
     },
-    "earlier-1e-3": {**LARGE_TABLE, **{name: SOURCE[name] for name in ("gamma", DECAY)}},
-    "earlier-large-table": LARGE_TABLE,
+    "earlier-1e-3": {**UNIFORM, **{name: SOURCE[name] for name in ("gamma", DECAY)}},
+    "earlier-uniform": UNIFORM,
 }
-# Settings that were tried as defaults in place of `earlier-large-table`, and not adopted as they
-# were; the present defaults have their target entropy, with a smaller table. Minus one
-# nat for each dimension of the action is the target entropy of Haarnoja et al. (2018); TF-Agents'
-# default is minus a half. With actions of two env steps, a gradient step follows each action, and a
-# transition sums six env steps' rewards.
+# Settings that were tried as defaults in place of `earlier-uniform`, and not adopted as they were.
+# Minus one nat for each dimension of the action is the target entropy of Haarnoja et al. (2018);
+# TF-Agents' default is minus a half. With actions of two env steps, a gradient step follows each
+# action, and a transition sums six env steps' rewards.
 CANDIDATES: dict[str, dict[str, str]] = {
-    "target-entropy-8": {**LARGE_TABLE, "target_entropy": "-8"},
+    "target-entropy-8": {**UNIFORM, "target_entropy": "-8"},
     "action-repeat-2": {
-        **LARGE_TABLE,
+        **UNIFORM,
         "action_repeat": "2",
         "collect_steps_per_iteration": "2",
         "n_step": "3",
+        "target_entropy": "-8",
+    },
+    "small-table": {
+        **UNIFORM,
+        "replay_buffer_capacity": "20000",
         "target_entropy": "-8",
     },
 }

@@ -133,31 +133,31 @@ def small_tables() -> str:
     shorter = [at(60_000, "capacity-20000", seed) for seed in (21, 22, 23)]
     return (
         "A transition sums five rewards of the policy that collected it, and nothing corrects them for a later policy. So a table of 1 000 000 "
-        "transitions, which never drops one here, holds mostly the rewards of weaker policies. With the newest 20 000 transitions and a target entropy of -4, three seeds had "
+        "transitions, which never drops one here, holds mostly the rewards of weaker policies. With the newest 20 000 transitions alone, three seeds had "
         f"{', '.join(shorter[:-1])} and {shorter[-1]} (seeds 21 to 23) after 60 000 env steps, and the last of them {at(100_000, 'capacity-20000', 23)} after 100 000. "
         f"With the newest 10 000, one seed learned as fast, but fell at once in an evaluation on the way. With the mean of the critics in place of their minimum, a run was at {at(35_000, 'capacity-20000_mean-of-critics', 23)} after 35 000 env steps and was stopped. "
-        f"With 20 000 transitions and a target entropy of -8, which are the defaults now, two seeds had {at(60_000, 'capacity-20000_target-entropy-8', 25)} and {at(60_000, 'capacity-20000_target-entropy-8', 26)} "
+        f"With 20 000 transitions and a target entropy of -8, two seeds had {at(60_000, 'capacity-20000_target-entropy-8', 25)} and {at(60_000, 'capacity-20000_target-entropy-8', 26)} "
         f"(seeds 25 and 26) after 60 000 env steps, {at(100_000, 'capacity-20000_target-entropy-8', 25)} and {at(100_000, 'capacity-20000_target-entropy-8', 26)} after 100 000. "
         f"{early_falls()} So collected episodes of 250 env steps were tried, which have more beginnings. Early falls became rare, but some robots fell later than 250 env steps, which no training episode reaches."
     )
 
 
-def from_the_defaults() -> str:
-    """What the trials gave that began from the present defaults and were stopped."""
+def from_small_table() -> str:
+    """What the trials gave that changed the study's setting `small-table` once more."""
     return (
-        "Four more runs began from the present defaults and were stopped: one with collected episodes of 500 env steps "
+        "The study has these two changes together as the setting `small-table`. Four runs changed it once more and were stopped: one with collected episodes of 500 env steps "
         f"(mean return {final('small-table_episodes-of-500', 34)} in the last evaluation), one with two gradient steps per env step ({final('small-table_two-gradient-steps', 33)}), "
         f"one with two env steps for each action ({final('small-table_action-repeat-2', 41)}), and one with a warm-up of 1 000 env steps ({final('small-table_warm-up-1000', 35)}). "
-        "None of them learned clearly faster than runs of the defaults. "
-        "Seed 1 of the defaults still fell in some evaluations after 60 000 env steps, often in the first 160 env steps of the episode. Two copies of its checkpoint continued from there with shorter collected episodes, "
+        "None of them learned clearly faster. "
+        "Seed 1 of `small-table` still fell in some evaluations after 60 000 env steps, often in the first 160 env steps of the episode. Two copies of its checkpoint continued from there with shorter collected episodes, "
         f"which have more beginnings. In the evaluations up to 77 500 env steps, {falls_after('small-table_later-episodes-of-500')} episodes ended in a fall with 500 env steps, {falls_after('small-table_later-random-truncation')} "
-        f"with a truncation at random, and {falls_after('defaults')} in the run itself. So the collected episodes keep the time limit of the environment."
+        f"with a truncation at random, and {falls_after('small-table')} in the run itself."
     )
 
 
 def falls_after(name: str) -> str:
     """How many episodes of seed 1's evaluations from 62 500 to 77 500 env steps ended in a fall."""
-    place = TRIALS if name != "defaults" else TRIALS.with_name("study")
+    place = TRIALS if (TRIALS / name).exists() else TRIALS.with_name("study")
     rows = pd.read_csv(place / name / "seed-1" / "metrics.csv")
     rows = rows.query("62_500 <= env_step <= 77_500").eval_lengths.dropna()
     lengths = np.array([float(length) for row in rows for length in row.split()])
@@ -165,14 +165,14 @@ def falls_after(name: str) -> str:
 
 
 def early_falls() -> str:
-    """How many falls in the evaluations of `earlier-large-table` happened soon after a reset."""
+    """How many falls in the evaluations of the study's defaults happened soon after a reset."""
     lengths = {
         file.parent.name: [
             float(length)
             for row in pd.read_csv(file).query("env_step >= 20_000").eval_lengths.dropna()
             for length in row.split()
         ]
-        for file in TRIALS.with_name("study").glob("earlier-large-table/*/metrics.csv")
+        for file in TRIALS.with_name("study").glob("defaults/*/metrics.csv")
     }
     every = np.concatenate([*lengths.values()])
     parts = [
@@ -180,7 +180,7 @@ def early_falls() -> str:
         for ends in (every, np.array(lengths["seed-19"]))
     ]
     return (
-        f"In the evaluations of `earlier-large-table` in [the study](../README.md) from 20 000 env steps on, {parts[0]} happened in the first 80 env steps of the episode; "
+        f"In the evaluations of [the study's](../README.md) defaults from 20 000 env steps on, {parts[0]} happened in the first 80 env steps of the episode; "
         f"in the weakest run, seed 19, {parts[1]}."
     )
 
@@ -196,7 +196,7 @@ def repeated_actions() -> str:
     scores = [final("action-repeat_target-entropy-8", seed) for seed in (1, 5, 7)]
     return (
         "With two env steps for each action and a target entropy of -8, three of four seeds had "
-        f"{', '.join(scores[:-1])} and {scores[-1]} (seeds 1, 5 and 7) after 60 000 env steps, with half of the usual gradient steps. "
+        f"{', '.join(scores[:-1])} and {scores[-1]} (seeds 1, 5 and 7) after 60 000 env steps, with half of the gradient steps of the defaults. "
         f"Seed 6 had {final('action-repeat_target-entropy-8', 6)}: its robot kept falling. None of these changes helped seed 6: two gradient steps for each action, "
         "four env steps for each action, the mean of the critics in place of their minimum, an entropy term that is 0 at the target entropy "
         "(so that a low entropy is no penalty for each step in which the robot stays upright), a target entropy of -4, a longer horizon. "
@@ -224,15 +224,15 @@ Some trials used code that labkit no longer has. `warm_up_correlation` is the co
 `greedy_share`, a parameter of labkit 0.1, is the share of the collected episodes that were deterministic. Two gradient steps per env step, and actions of several
 env steps, needed a change of the code. In the latter, `gamma`, `n_step` and `initial_collect_steps` count actions; in labkit's parameters, only `n_step` does.
 
-Most trials began from the defaults of their time, `earlier-large-table` in [the study](../README.md), with a replay table of 1 000 000 transitions and a target entropy of -4. Of their changes of a single parameter, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with
-these defaults had higher returns after 60 000 env steps. But runs of the same two seeds in the study, as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as
+Of the earlier changes of a single parameter, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with the
+defaults had higher returns after 60 000 env steps. But runs of the same two seeds in [the study](../README.md), as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as
 the gain.
 
 {repeated_actions()}
 
 {small_tables()}
 
-{from_the_defaults()}
+{from_small_table()}
 
 The trial `averaged-policy` also evaluated an exponential average of the actor's weights, on the same episodes as the newest actor. In each gradient step,
 the newest weights had a share of 0.005 or 0.001 in the average. [average.csv](averaged-policy/seed-0/average.csv) has the returns.

@@ -35,6 +35,7 @@ OFF_DEFAULT = {
     "bootstrap_time_limits": False,
     "replay": "tf_uniform",
     "replay_buffer_capacity": 150,
+    "recent_transitions": 40,
     "batch_size": 16,
     "steps_per_call": 4,
     "critic_learning_rate": 1e-3,

@@ -60,11 +60,10 @@ def versions() -> Finding:
 
 
 def memory() -> Finding:
-    """Free memory; a table of 1 000 000 transitions of the Minitaur takes two gigabytes."""
+    """Free memory; a full replay table of the Minitaur takes two gigabytes."""
     free = psutil.virtual_memory().available / 2**30
     text = f"{free:.1f} GiB free"
-    needs = f"{text}: enough for the defaults; a table of 1 000 000 transitions needs 4"
-    return (OK, text) if free > 4 else (NOTE, needs)
+    return (OK, text) if free > 4 else (NOTE, f"{text}: enough for short runs; a long one needs 4")
 
 
 def disk() -> Finding:

@@ -17,7 +17,7 @@ from labkit.errors import START_SECONDS, ParameterError, StalledError, storage
 from labkit.replay.ports import check_port
 from labkit.replay.rate_limiter import LimiterState
 from labkit.replay.reverb_replay import ReverbReplay, open_dataset, table_state
-from labkit.replay.transitions import Layout
+from labkit.replay.transitions import Layout, recent_share
 from labkit.sac.collector import env_steps_of, transitions_of
 from labkit.training import checkpoint
 
@@ -32,8 +32,9 @@ def limits(config: SACConfig) -> tuple[float, int, float]:
     actions = config.collect_steps_per_iteration / config.action_repeat  # rows per gradient step
     warm_up = transitions_of(config.initial_collect_steps, config.action_repeat)
     first = min(warm_up, config.replay_buffer_capacity)
-    buffer = config.batch_size * max(100, 4 * config.steps_per_call)
-    return config.batch_size / actions, first, buffer
+    # The limiter counts the samples of the table of all transitions.
+    samples = config.batch_size - recent_share(config.batch_size, config.recent_transitions)
+    return samples / actions, first, samples * max(100, 4 * config.steps_per_call)
 
 
 class ReplayActor:
@@ -68,6 +69,7 @@ class ReplayActor:
             limiter if self._limited else None,
             port,
             None if saved is None else saved / "replay",
+            config.recent_transitions,
         )
         self._restored = self._table.state().inserts
         self._ready.set()
@@ -107,13 +109,14 @@ class ReplayClient:
     def __init__(self, context: RunContext, sample_timeout: int):
         self._address, self.sample_timeout = context.server_address, sample_timeout
         self._action_repeat = context.config.action_repeat
+        self._recent = context.config.recent_transitions
         self._replay = context.wait_for_actor("replay")
         self._client = reverb.Client(self._address)
         self._start_id = ray.get(self._replay.start_id.remote())
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
         """See `reverb_replay.open_dataset`."""
-        return open_dataset(self._address, batch_size, self.sample_timeout)
+        return open_dataset(self._address, batch_size, self.sample_timeout, self._recent)
 
     def save(self, target: Path) -> None:
         """Has the server write a snapshot.

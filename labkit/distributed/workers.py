@@ -55,7 +55,7 @@ class RolloutWorker:
         """Collects until the process ends."""
         self._parameters = self._context.wait_for_actor("parameter server")
         self._client = reverb.Client(self._context.server_address)
-        self._writer = TransitionWriter(self._context.server_address)
+        self._writer = self._new_writer()
         env_steps = self._env_steps()
         collector = self._prepare(env_steps)
         while True:
@@ -76,6 +76,10 @@ class RolloutWorker:
                     self._pull()
             # Read again and again: a table that was restarted empty needs a new warm-up.
             env_steps = self._env_steps()
+
+    def _new_writer(self) -> TransitionWriter:
+        context = self._context
+        return TransitionWriter(context.server_address, context.config.recent_transitions)
 
     def _env_steps(self) -> int:
         """Those of all workers so far, from the table's counters."""
@@ -106,7 +110,7 @@ class RolloutWorker:
         except ServerGoneError:
             table_state(self._client)  # waits for it; the last, unconfirmed rows are lost
             self._writer.drop()
-            self._writer = TransitionWriter(self._context.server_address)
+            self._writer = self._new_writer()
         except StalledError:
             pass  # nobody samples: the driver decides how long that may last
 

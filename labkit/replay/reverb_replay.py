@@ -25,24 +25,49 @@ from labkit.errors import (
     storage,
 )
 from labkit.replay import rate_limiter
-from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, Layout, Transition, pack, untuned
+from labkit.replay.transitions import (
+    SAMPLE_TIMEOUT_SECONDS,
+    Layout,
+    Transition,
+    pack,
+    recent_share,
+    untuned,
+)
 from labkit.runtime import quiet
 
 TABLE = "transitions"
+RECENT = "recent transitions"  # the newest ones; their data are those of `TABLE`, stored once
 ANSWER_SECONDS = 5  # a server on this host answers within 5 ms
 UNCONFIRMED = 16  # transitions without a confirmation before the writer waits; Reverb warns at 50
 
 
-def open_dataset(address: str, batch_size: int, timeout: int) -> tf.data.Dataset:
+def open_dataset(address: str, batch_size: int, timeout: int, recent: int = 0) -> tf.data.Dataset:
     """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end.
 
+    If `recent` is not 0, a share of each batch comes from the table of recent transitions; see
+    `transitions.recent_share`. Two batches are prefetched, so that sampling overlaps training.
+    After `timeout` seconds without a sample from the server at `address`, `host:port`, the dataset
+    ends.
+    """
+    share = recent_share(batch_size, recent)
+    rows = _rows(address, TABLE, batch_size - share, timeout)
+    if share:
+        both = tf.data.Dataset.zip((_rows(address, RECENT, share, timeout), rows))
+        rows = both.map(
+            tf.autograph.experimental.do_not_convert(lambda *parts: tf.concat(parts, axis=0))
+        )
+    return untuned(rows.prefetch(2))
+
+
+def _rows(address: str, table: str, batch_size: int, timeout: int) -> tf.data.Dataset:
+    """Batches of rows of one table.
+
     Reverb's sample info is dropped after batching: a `map` over single items would cost five times
-    as much. Two batches are prefetched, so that sampling overlaps training. After `timeout` seconds
-    without a sample from the server at `address`, `host:port`, the dataset ends.
+    as much.
     """
     samples = reverb.TrajectoryDataset.from_table_signature(
         address,
-        TABLE,
+        table,
         max_in_flight_samples_per_worker=2 * batch_size,
         num_workers_per_iterator=1,
         rate_limiter_timeout_ms=1000 * timeout,
@@ -50,8 +75,7 @@ def open_dataset(address: str, batch_size: int, timeout: int) -> tf.data.Dataset
     )
     batches = samples.batch(batch_size, drop_remainder=True)
     # Not converted: AutoGraph's files stay in the temporary folder if the process is killed.
-    rows = batches.map(tf.autograph.experimental.do_not_convert(lambda sample: sample.data["row"]))
-    return untuned(rows.prefetch(2))
+    return batches.map(tf.autograph.experimental.do_not_convert(lambda sample: sample.data["row"]))
 
 
 def table_state(client: reverb.Client) -> rate_limiter.LimiterState:
@@ -70,16 +94,21 @@ def table_state(client: reverb.Client) -> rate_limiter.LimiterState:
 
 
 class TransitionWriter:
-    """Writes transitions into the table of the server at `address`, `host:port`."""
+    """Writes transitions into the tables of the server at `address`, `host:port`.
 
-    def __init__(self, address: str):
+    If `recent` is not 0, the server has a table of recent transitions, too.
+    """
+
+    def __init__(self, address: str, recent: int = 0):
         self.address, self._client = address, reverb.Client(address)
+        self._tables = (TABLE, RECENT) if recent else (TABLE,)
         self._writer, self._written = self._client.trajectory_writer(1), 0
 
     def write(self, transition: Transition) -> None:
         """Stores one transition; from then on it can be sampled like any other."""
         self._writer.append({"row": pack(transition)})
-        self._writer.create_item(TABLE, 1.0, {"row": self._writer.history["row"][-1]})
+        for table in self._tables:
+            self._writer.create_item(table, 1.0, {"row": self._writer.history["row"][-1]})
         self._written += 1
         if self._written % UNCONFIRMED == 0:
             # Reverb confirms inserts in the background; on a busy host they would pile up.
@@ -129,14 +158,17 @@ class TransitionWriter:
 
 
 def packed_table(
-    layout: Layout, capacity: int, limiter: reverb.rate_limiters.RateLimiter | None = None
+    layout: Layout,
+    capacity: int,
+    limiter: reverb.rate_limiters.RateLimiter | None = None,
+    name: str = TABLE,
 ) -> reverb.Table:
     """A table of `capacity` rows `[layout.width] float32`: uniform sampling, oldest removed first.
 
     `limiter` bounds the ratio of samples to inserts; None only asks for one row.
     """
     return reverb.Table(
-        TABLE,
+        name,
         max_size=capacity,
         sampler=reverb.selectors.Uniform(),
         remover=reverb.selectors.Fifo(),
@@ -191,7 +223,9 @@ def start_server(
 class ReverbReplay(TransitionWriter):
     """A run's replay table on a Reverb server in this process, and the writer of its rows.
 
-    For the arguments see `packed_table` and `start_server`. A snapshot overrides `limiter`.
+    For the arguments see `packed_table` and `start_server`. A snapshot overrides `limiter`. If
+    `recent` is not 0, a second table has as many of the newest rows; see `open_dataset`. Counters,
+    sizes and the limiter are those of the first table.
 
     Raises:
         ParameterError: the snapshot is not complete.
@@ -205,7 +239,9 @@ class ReverbReplay(TransitionWriter):
         limiter: reverb.rate_limiters.RateLimiter | None = None,
         port: int | None = None,
         snapshot: Path | None = None,
+        recent: int = 0,
     ):
+        self._recent = recent
         self.layout, self.capacity, self._folder = layout, capacity, folder
         self.sample_timeout = SAMPLE_TIMEOUT_SECONDS
         self._limiter, self._port = limiter, port
@@ -214,10 +250,12 @@ class ReverbReplay(TransitionWriter):
     def _start(self, snapshot: Path | None) -> None:
         if snapshot is not None:
             _check_complete(snapshot)
-        table = packed_table(self.layout, self.capacity, self._limiter)
-        server = start_server([table], self._folder, snapshot, self._port)
+        tables = [packed_table(self.layout, self.capacity, self._limiter)]
+        if self._recent:
+            tables.append(packed_table(self.layout, self._recent, name=RECENT))
+        server = start_server(tables, self._folder, snapshot, self._port)
         self.server: reverb.Server | None = server
-        super().__init__(f"localhost:{server.port}")
+        super().__init__(f"localhost:{server.port}", self._recent)
 
     def state(self) -> rate_limiter.LimiterState:
         """Inserts, samples and size of the table now; see `table_state`."""
@@ -229,7 +267,7 @@ class ReverbReplay(TransitionWriter):
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
         """See `open_dataset`."""
-        return open_dataset(self.address, batch_size, self.sample_timeout)
+        return open_dataset(self.address, batch_size, self.sample_timeout, self._recent)
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
         """Draws rows `[batches * batch_size, width] float32` once.

@@ -92,6 +92,22 @@ class ReplayTable(BatchSource, Protocol):
         """Frees the table; may be called twice."""
 
 
+def recent_share(batch_size: int, recent: int) -> int:
+    """How many rows of a batch are drawn from the newest transitions: half of them, rounded down.
+
+    A reward that was summed over several steps is that of the policy that collected it, so old
+    transitions say too little about a policy that has improved since. But a batch without them
+    forgets what they teach, such as how a robot falls. Wang and Ross (2019), "Boosting Soft
+    Actor-Critic: Emphasizing Recent Experience without Forgetting the Past", draw from ever newer
+    transitions; a fixed half needs one number less.
+
+    Args:
+        batch_size: rows of a batch.
+        recent: how many transitions count as new; 0 for a batch drawn from all alike.
+    """
+    return batch_size // 2 if recent else 0
+
+
 def layout_of(env: "PyEnvironment") -> Layout:
     """The row layout for an environment's observations and actions."""
     return Layout(env.observation_spec().shape[0], env.action_spec().shape[0])

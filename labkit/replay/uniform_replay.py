@@ -5,6 +5,7 @@ that joins two episodes. A table of transitions holds no such pair; `windows` dr
 buffer of single steps.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,14 @@ from tf_agents.utils import nest_utils
 
 from labkit.errors import ParameterError
 from labkit.replay import npz
-from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, Layout, Transition, pack, untuned
+from labkit.replay.transitions import (
+    SAMPLE_TIMEOUT_SECONDS,
+    Layout,
+    Transition,
+    pack,
+    recent_share,
+    untuned,
+)
 from labkit.runtime import quiet
 
 FILE = "rows.npz"
@@ -28,21 +36,34 @@ class UniformReplay:
     All `capacity` rows are allocated now; a full table removes the oldest. Rows can be sampled from
     the next `flush` on: a batch does not depend on how far a collector in another thread has come,
     so that a run repeats itself.
+
+    If `recent` is not 0, a second buffer holds as many of the newest rows, and gives a share of
+    each batch; see `transitions.recent_share`.
     """
 
-    def __init__(self, layout: Layout, capacity: int):
-        self.layout, self.capacity = layout, capacity
+    def __init__(self, layout: Layout, capacity: int, recent: int = 0):
+        self.layout, self.capacity, self._recent = layout, capacity, recent
         self.sample_timeout = SAMPLE_TIMEOUT_SECONDS
         spec = tf.TensorSpec([layout.width], tf.float32, "row")
-        one = tf.TensorSpec([1, layout.width], tf.float32)
         self._buffer = TFUniformReplayBuffer(spec, batch_size=1, max_length=capacity)
+        self._newest = TFUniformReplayBuffer(spec, batch_size=1, max_length=recent or 1)
         self._staged: list[np.ndarray] = []
+
+        buffers = (self._buffer, self._newest) if recent else (self._buffer,)
+        self._adders = [self._adder(buffer) for buffer in buffers]
+
+    def _adder(self, buffer: TFUniformReplayBuffer) -> Callable[[np.ndarray], None]:
+        """Compiles the storing of one row `[1, width]`.
+
+        One function for both buffers would wait for ever: their critical sections share a name.
+        """
+        one = tf.TensorSpec([1, self.layout.width], tf.float32)
 
         @tf.function(autograph=False, input_signature=[one])
         def add(row: tf.Tensor) -> None:
-            self._buffer.add_batch(row)
+            buffer.add_batch(row)
 
-        self._add = add
+        return add
 
     def write(self, transition: Transition) -> None:
         """Stores one transition; from the next `flush` on it can be sampled like any other."""
@@ -51,7 +72,8 @@ class UniformReplay:
     def flush(self) -> None:
         """Makes everything written available to samples."""
         for row in self._staged:
-            self._add(row[None])
+            for add in self._adders:
+                add(row[None])
         self._staged.clear()
 
     def check(self, waited: float) -> None:
@@ -65,16 +87,32 @@ class UniformReplay:
         """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end."""
         # Not converted: AutoGraph's files stay in the temporary folder if the process is killed.
         plain = tf.autograph.experimental.do_not_convert
-        draws = plain(self._buffer.as_dataset)(sample_batch_size=batch_size)
-        return untuned(draws.map(plain(lambda rows, info: rows)))
+
+        def draws(buffer: TFUniformReplayBuffer, count: int) -> tf.data.Dataset:
+            drawn = plain(buffer.as_dataset)(sample_batch_size=count)
+            return drawn.map(plain(lambda rows, info: rows))
+
+        share = recent_share(batch_size, self._recent)
+        rows = draws(self._buffer, batch_size - share)
+        if share:
+            both = tf.data.Dataset.zip((draws(self._newest, share), rows))
+            rows = both.map(plain(lambda *parts: tf.concat(parts, axis=0)))
+        return untuned(rows)
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
         """Draws rows `[batches * batch_size, width] float32` once.
 
         It does not use `dataset`: once TensorFlow is seeded, each new dataset draws the same rows.
         """
+        share = recent_share(batch_size, self._recent)
+        parts = ((self._newest, share), (self._buffer, batch_size - share))
         with quiet():  # TF-Agents warns that it is deprecated, but uses it in `as_dataset`
-            return self._buffer.get_next(sample_batch_size=batches * batch_size)[0].numpy()
+            drawn = [
+                buffer.get_next(sample_batch_size=batches * count)[0].numpy()
+                for buffer, count in parts
+                if count
+            ]
+        return np.concatenate(drawn)
 
     def save(self, target: Path) -> None:
         """Writes the contents to the new directory `target`."""
@@ -106,6 +144,15 @@ class UniformReplay:
         data[:size].assign(held["rows"])
         ids[:size].assign(held["ids"])
         last_id.assign(held["last_id"])
+        self._refill(held["rows"][np.argsort(held["ids"].ravel())])
+
+    def _refill(self, rows: np.ndarray) -> None:
+        """Fills the buffer of the newest rows from all rows, oldest first."""
+        newest = rows[len(rows) - min(len(rows), self._recent) :]
+        data, ids, last_id = self._newest.variables()
+        data[: len(newest)].assign(newest)
+        ids[: len(newest)].assign(np.arange(len(newest)))
+        last_id.assign(len(newest) - 1)
 
     def close(self) -> None:
         """Does nothing: the memory is freed with the object."""

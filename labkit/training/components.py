@@ -108,7 +108,7 @@ def open_replay(config: SACConfig, layout: Layout, folder: Path | None = None) -
     if config.replay == "tf_uniform":
         from labkit.replay.uniform_replay import UniformReplay
 
-        return UniformReplay(layout, config.replay_buffer_capacity)
+        return UniformReplay(layout, config.replay_buffer_capacity, config.recent_transitions)
     try:
         from labkit.replay.reverb_replay import ReverbReplay
     except ImportError as error:
@@ -116,7 +116,8 @@ def open_replay(config: SACConfig, layout: Layout, folder: Path | None = None) -
         allowed = f"'tf_uniform' here, where Reverb cannot be imported ({reason})"
         raise invalid("replay", config.replay, allowed) from None
     ports.warn_once()
-    return ReverbReplay(layout, config.replay_buffer_capacity, folder)
+    capacity, recent = config.replay_buffer_capacity, config.recent_transitions
+    return ReverbReplay(layout, capacity, folder, recent=recent)
 
 
 def build(

@@ -155,7 +155,7 @@ def test_only_reverb_can_be_written_to_from_other_processes(small_config):
 
 def test_the_limiter_holds_the_configured_ratio(small_config):
     per_insert, first, buffer = replay_actor.limits(labkit.SACConfig())
-    assert (per_insert, first, buffer) == (256, 5_000, 25_600)
+    assert (per_insert, first, buffer) == (128, 5_000, 12_800), "half of the samples"
     slow = small_config(collect_steps_per_iteration=4, steps_per_call=1_000)
     assert replay_actor.limits(slow) == (8, 300, 32 * 4_000)
     repeated = small_config(collect_steps_per_iteration=4, action_repeat=2)

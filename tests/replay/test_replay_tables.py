@@ -83,6 +83,66 @@ def test_batches_are_drawn_uniformly(table):
     assert abs(place) < 5
 
 
+@pytest.fixture(params=["reverb", "tf_uniform"])
+def with_recent(request, tmp_path):
+    """A table of 100 rows, the ten newest of which give half of each batch; rows 0 to 129."""
+    if request.param == "reverb":
+        table = reverb_replay.ReverbReplay(LAYOUT, 100, tmp_path / "reverb", recent=10)
+    else:
+        table = uniform_replay.UniformReplay(LAYOUT, 100, recent=10)
+    for t in range(130):
+        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
+    table.flush()
+    yield table
+    table.close()
+
+
+def halves(table):
+    """The numbers of the rows in the two parts of many batches of nine."""
+    drawn = np.array([batch[:, 0] for batch in table.dataset(9).take(300).as_numpy_iterator()])
+    assert drawn.shape == (300, 9)
+    return drawn[:, :4].astype(int).ravel(), drawn[:, 4:].astype(int).ravel()
+
+
+def test_half_of_a_batch_is_drawn_from_the_newest_transitions(with_recent):
+    newest, all_rows = halves(with_recent)
+    assert set(newest) == set(range(120, 130))
+    assert set(all_rows) == set(range(30, 130))
+    assert stats.chisquare(np.bincount(newest)[120:]).pvalue > 1e-6
+    assert stats.chisquare(np.bincount(all_rows)[30:]).pvalue > 1e-6
+    assert with_recent.size() == 100
+    assert with_recent.sample(9, batches=2).shape == (18, LAYOUT.width)
+
+
+def test_a_batch_of_one_is_drawn_from_all_transitions(with_recent):
+    drawn = [batch[0, 0] for batch in with_recent.dataset(1).take(300).as_numpy_iterator()]
+    assert min(drawn) < 120
+
+
+def test_the_newest_transitions_are_restored(with_recent, tmp_path):
+    with_recent.save(tmp_path / "saved")
+    for t in range(500, 600):
+        with_recent.write(Transition([t, 0], [0], 0, 1, [t, 1]))
+    with_recent.flush()
+    with_recent.restore(tmp_path / "saved")
+    newest, all_rows = halves(with_recent)
+    assert (set(newest), set(all_rows)) == (set(range(120, 130)), set(range(30, 130)))
+    with_recent.write(Transition([130, 0], [0], 0, 1, [130, 1]))
+    with_recent.flush()
+    newest, _ = halves(with_recent)
+    assert set(newest) == set(range(121, 131)), "the oldest of the newest goes first"
+
+
+def test_more_recent_transitions_than_the_table_holds_are_all_of_them(tmp_path):
+    table = uniform_replay.UniformReplay(LAYOUT, 5, recent=10)
+    for t in range(7):
+        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
+    table.save(tmp_path / "saved")
+    table.restore(tmp_path / "saved")
+    newest, all_rows = halves(table)
+    assert set(newest) == set(all_rows) == set(range(2, 7))
+
+
 def test_oldest_goes_first(table):
     for t in range(130):
         table.write(Transition([t, 0], [0], 0, 1, [t, 1]))

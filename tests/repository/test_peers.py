@@ -53,7 +53,6 @@ def test_the_peers_get_labkits_hyperparameters():
     assert choices["n_steps"] == tuned["n_step"]
     assert choices["learning_starts"] == tuned["initial_collect_steps"]
     assert choices["target_entropy"] == tuned["target_entropy"]
-    assert choices["buffer_size"] == tuned["replay_buffer_capacity"]
     initial = math.exp(tuned["initial_log_alpha"])
     assert float(choices["ent_coef"].removeprefix("auto_")) == pytest.approx(initial)
     assert eval(ast.unparse(assigned("REWARD_SCALE"))) == tuned["reward_scale_factor"]
@@ -68,20 +67,20 @@ def test_the_peers_get_labkits_hyperparameters():
 
 def test_the_table_shows_every_seed():
     found = [
-        result("sbx_sac-small-table", 1, 0.0, 12.0, 9.0, 10.0, 11.0, 13.0, seconds=600.0),
-        result("sbx_sac-small-table", 2, 0.0, 12.0, 9.0, 5.0),
+        result("sbx_sac-tuned", 1, 0.0, 12.0, 9.0, 10.0, 11.0, 13.0, seconds=600.0),
+        result("sbx_sac-tuned", 2, 0.0, 12.0, 9.0, 5.0),
     ]
     text = peers.text(found)
     row = "| SBX SAC, labkit's choices | 1, 2 | +13.00 +5.00 | +9.00 | 17 500, – | 10, 2 |"
     assert row in text
-    assert "sbx_sac-small-table seed 3" in text
-    assert "sbx_sac-small-table seed 1" not in text
+    assert "sbx_sac-tuned seed 3" in text
+    assert "sbx_sac-tuned seed 1" not in text
     assert "- jax 1; commit c0ffee, CPU a CPU\n" in text
 
 
 def test_the_section_compares_each_library_with_several_seeds(monkeypatch):
-    one = result("sbx_crossq-small-table", 1, 11.0)
-    several = [result("sbx_sac-small-table", seed, 12.0 + seed) for seed in (1, 2, 3)]
+    one = result("sbx_crossq-tuned", 1, 11.0)
+    several = [result("sbx_sac-tuned", seed, 12.0 + seed) for seed in (1, 2, 3)]
     monkeypatch.setattr(peers, "results", lambda: [one, *several])
     text = peers.section([10.0, 11.0, 12.0])
     assert "- SBX SAC, labkit's choices: -3.00 (p = 0.021)\n" in text
@@ -116,8 +115,6 @@ def test_a_failed_run_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(peers.implementations, "PEERS_PYTHON", Path(sys.executable))
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "peer_study.py").write_text("raise SystemExit('no physics')")
-    assert peers.run_one(("sbx_sac-small-table", 1)).startswith(
-        "sbx_sac-small-table, seed 1 failed: see "
-    )
-    log = tmp_path / "build" / "peers" / "sbx_sac-small-table-1.log"
+    assert peers.run_one(("sbx_sac-tuned", 1)).startswith("sbx_sac-tuned, seed 1 failed: see ")
+    log = tmp_path / "build" / "peers" / "sbx_sac-tuned-1.log"
     assert log.read_text() == "no physics\n"

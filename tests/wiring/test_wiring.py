@@ -157,7 +157,7 @@ def check_initial_collect_steps(seen):
 
 def check_collect_steps_per_iteration(seen):
     if seen.executor == "ray":
-        assert seen.of("table").samples_per_insert.max() == 16 / 4 * 2
+        assert seen.of("table").samples_per_insert.max() == 8 / 4 * 2
     else:
         assert (seen.logged.env_step == 230 + 4 * seen.logged.gradient_step).all()
 
@@ -166,7 +166,7 @@ def check_action_repeat(seen):
     assert set(seen.of("policy").repeat) == {2}
     assert set(seen.of("random policy").repeat) == {2}
     if seen.executor == "ray":
-        assert seen.of("table").samples_per_insert.max() == 8, "a row for every second env step"
+        assert seen.of("table").samples_per_insert.max() == 4, "a row for every second env step"
 
 
 def check_n_step(seen):
@@ -190,10 +190,17 @@ def check_replay(seen):
 
 
 def check_replay_buffer_capacity(seen):
-    if seen.executor == "ray":
-        assert set(seen.of("table").capacity) == {150}
-    else:
+    tables = seen.of("table")
+    assert set(tables[tables["name"] == "transitions"].capacity) == {150}
+    if seen.executor != "ray":
         assert len(seen.rows) == 150
+
+
+def check_recent_transitions(seen):
+    tables = seen.of("table")
+    assert set(tables[tables["name"] == "recent transitions"].capacity) == {40}
+    if seen.executor == "ray":
+        assert set(seen.of("recent")["count"]) == {40}
 
 
 def check_batch_size(seen):

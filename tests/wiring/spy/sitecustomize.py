@@ -160,17 +160,25 @@ def _in_uniform(module):
     def describe(_, table, batch_size):
         record("batches", size=batch_size)
 
+    def made(_, table, layout, capacity, recent=0):
+        record("table", name="transitions", capacity=capacity)
+        if recent:
+            record("table", name="recent transitions", capacity=recent)
+
+    after(module.UniformReplay, "__init__", made)
     after(module.UniformReplay, "dataset", describe)
 
 
 def _in_reverb(module):
-    def dataset(_, address, batch_size, timeout):
+    def dataset(_, address, batch_size, timeout, recent=0):
         record("batches", size=batch_size)
+        record("recent", count=recent)
 
-    def table(_, layout, capacity, limiter=None):
+    def table(_, layout, capacity, limiter=None, name="transitions"):
         ratio = None if limiter is None else limiter._samples_per_insert
         first = None if limiter is None else limiter._min_size_to_sample
-        record("table", capacity=capacity, samples_per_insert=ratio, min_size=first)
+        limits = {"samples_per_insert": ratio, "min_size": first}
+        record("table", name=name, capacity=capacity, **limits)
 
     def write(_, writer, transition):
         record("row", row=module.pack(transition).tolist())
