@@ -25,6 +25,7 @@ from labkit.analysis.choices import setting_fields, with_one_rate  # noqa: E402
 from labkit.config import ADDED, ADDED_IN, SACConfig  # noqa: E402
 
 TRIALS = ROOT / "results" / "minitaur" / "trials"
+SMALL = TRIALS.with_name("study") / "small-table"
 # Parameters that labkit no longer has, or never had, with the value that changes nothing.
 OTHER_CODE = {"greedy_share": 0.0, "warm_up_correlation": 0.0}
 # Trials whose commit has changes that training does not use, by their folders. In any other trial
@@ -150,29 +151,31 @@ def from_small_table() -> str:
         f"one with two env steps for each action ({final('small-table_action-repeat-2', 41)}), and one with a warm-up of 1 000 env steps ({final('small-table_warm-up-1000', 35)}). "
         "None of them learned clearly faster. "
         "Seed 1 of `small-table` still fell in some evaluations after 60 000 env steps, often in the first 160 env steps of the episode. Two copies of its checkpoint continued from there with shorter collected episodes, "
-        f"which have more beginnings. In the evaluations up to 77 500 env steps, {falls_after('small-table_later-episodes-of-500')} episodes ended in a fall with 500 env steps, {falls_after('small-table_later-random-truncation')} "
-        f"with a truncation at random, and {falls_after('small-table')} in the run itself."
+        f"which have more beginnings. In the evaluations up to 77 500 env steps, {falls(TRIALS / 'small-table_later-episodes-of-500', 1, 62_500, 77_500)} episodes ended in a fall with 500 env steps, {falls(TRIALS / 'small-table_later-random-truncation', 1, 62_500, 77_500)} "
+        f"with a truncation at random, and {falls(SMALL, 1, 62_500, 77_500)} in the run itself. "
+        "Seed 3 of `small-table` fell more often still. Then half of each batch was drawn from the newest 20 000 transitions and half from all (in the trials, from up to 200 000 in TF-Agents' buffer): "
+        f"in the evaluations from 20 000 env steps on, {falls(TRIALS / 'recent-half', 3, 20_000, 60_000)} episodes of seed 3 ended in a fall, and {falls(SMALL, 3, 20_000, 60_000)} of the same seed with `small-table`. "
+        f"Its last evaluation had {final('recent-half', 3)}, that of seed 1 {final('recent-half', 1)}. With a target entropy of -4, seed 3 learned more slowly and was stopped. So this half became a default, with a target entropy of -8."
     )
 
 
-def falls_after(name: str) -> str:
-    """How many episodes of seed 1's evaluations from 62 500 to 77 500 env steps ended in a fall."""
-    place = TRIALS if (TRIALS / name).exists() else TRIALS.with_name("study")
-    rows = pd.read_csv(place / name / "seed-1" / "metrics.csv")
-    rows = rows.query("62_500 <= env_step <= 77_500").eval_lengths.dropna()
+def falls(place: Path, seed: int, first: int, last: int) -> str:
+    """How many episodes of a run's evaluations between two env steps ended in a fall."""
+    rows = pd.read_csv(place / f"seed-{seed}" / "metrics.csv")
+    rows = rows[rows.env_step.between(first, last)].eval_lengths.dropna()
     lengths = np.array([float(length) for row in rows for length in row.split()])
     return f"{(lengths < 1000).sum()} of {len(lengths)}"
 
 
 def early_falls() -> str:
-    """How many falls in the evaluations of the study's defaults happened soon after a reset."""
+    """How many falls in the evaluations of `earlier-uniform` happened soon after a reset."""
     lengths = {
         file.parent.name: [
             float(length)
             for row in pd.read_csv(file).query("env_step >= 20_000").eval_lengths.dropna()
             for length in row.split()
         ]
-        for file in TRIALS.with_name("study").glob("defaults/*/metrics.csv")
+        for file in TRIALS.with_name("study").glob("earlier-uniform/*/metrics.csv")
     }
     every = np.concatenate([*lengths.values()])
     parts = [
@@ -180,7 +183,7 @@ def early_falls() -> str:
         for ends in (every, np.array(lengths["seed-19"]))
     ]
     return (
-        f"In the evaluations of [the study's](../README.md) defaults from 20 000 env steps on, {parts[0]} happened in the first 80 env steps of the episode; "
+        f"In the evaluations of `earlier-uniform` in [the study](../README.md) from 20 000 env steps on, {parts[0]} happened in the first 80 env steps of the episode; "
         f"in the weakest run, seed 19, {parts[1]}."
     )
 
@@ -196,7 +199,7 @@ def repeated_actions() -> str:
     scores = [final("action-repeat_target-entropy-8", seed) for seed in (1, 5, 7)]
     return (
         "With two env steps for each action and a target entropy of -8, three of four seeds had "
-        f"{', '.join(scores[:-1])} and {scores[-1]} (seeds 1, 5 and 7) after 60 000 env steps, with half of the gradient steps of the defaults. "
+        f"{', '.join(scores[:-1])} and {scores[-1]} (seeds 1, 5 and 7) after 60 000 env steps, with half of the usual gradient steps. "
         f"Seed 6 had {final('action-repeat_target-entropy-8', 6)}: its robot kept falling. None of these changes helped seed 6: two gradient steps for each action, "
         "four env steps for each action, the mean of the critics in place of their minimum, an entropy term that is 0 at the target entropy "
         "(so that a low entropy is no penalty for each step in which the robot stays upright), a target entropy of -4, a longer horizon. "
@@ -224,8 +227,8 @@ Some trials used code that labkit no longer has. `warm_up_correlation` is the co
 `greedy_share`, a parameter of labkit 0.1, is the share of the collected episodes that were deterministic. Two gradient steps per env step, and actions of several
 env steps, needed a change of the code. In the latter, `gamma`, `n_step` and `initial_collect_steps` count actions; in labkit's parameters, only `n_step` does.
 
-Of the earlier changes of a single parameter, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with the
-defaults had higher returns after 60 000 env steps. But runs of the same two seeds in [the study](../README.md), as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as
+Most trials began from the defaults of their time, `earlier-uniform` in [the study](../README.md): each batch is drawn from all transitions alike, and the target entropy is -4. Of their changes of a single parameter, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with
+these defaults had higher returns after 60 000 env steps. But runs of the same two seeds in the study, as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as
 the gain.
 
 {repeated_actions()}
