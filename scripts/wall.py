@@ -3,7 +3,8 @@
 python scripts/wall.py                                        # results/minitaur/wall/
 python scripts/wall.py results/minitaur/million runs/0001 --out build/wall
 
-The first command films the tracked policy and those in results/minitaur/wall/policies/. Each folder
+The first command films the policies of the million, of notebook 03's run, and those in
+results/minitaur/wall/policies/. Each folder
 has config.json and policy/: a run directory, or a tracked policy. Of the first one the wall shows
 the first full episode and the first fall among the seeds 0 to 9, if there are any; of each other
 one, the episode with seed 0. Its title names what differs from the defaults.
@@ -27,6 +28,7 @@ from labkit.training.run_directory import read_config
 
 ROOT = Path(__file__).resolve().parent.parent
 POLICY = ROOT / "results" / "minitaur" / "million"
+DEFAULT = POLICY.with_name("default")
 WALL = ROOT / "results" / "minitaur" / "wall"
 SEEDS = range(10)
 PAGE = """# Policies side by side
@@ -44,8 +46,8 @@ PAGE = """# Policies side by side
 The command wrote this page, wall.mp4 and strips.png. A clip is a single episode. The command
 shows the first full episode of `million` with a seed from 0 to 9, and its first fall, if there is
 one; every other clip is the episode with seed 0. [The page of `million`](../million/README.md) has
-its score, and [the study](../README.md) has those of the other runs. Their policies are in
-`policies/`.
+its score, [that of notebook 03's run](../default/README.md) that of `defaults`, and [the study](../README.md)
+those of other runs. Their policies are in `policies/`.
 """
 
 
@@ -54,7 +56,7 @@ its score, and [the study](../README.md) has those of the other runs. Their poli
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="A folder.")
 def main(folders: tuple[Path, ...], out: Path | None) -> None:
     """Writes wall.mp4, strips.png and README.md of the policies in FOLDERS."""
-    first, *others = folders or (POLICY, *sorted((WALL / "policies").iterdir()))
+    first, *others = folders or (POLICY, DEFAULT, *sorted((WALL / "policies").iterdir()))
     out = out or WALL
     titles = [title_of(folder) for folder in others]
     if len(set(titles)) < len(titles):
