@@ -155,11 +155,13 @@ def test_only_reverb_can_be_written_to_from_other_processes(small_config):
 
 def test_the_limiter_holds_the_configured_ratio(small_config):
     per_insert, first, buffer = replay_actor.limits(labkit.SACConfig())
-    assert (per_insert, first, buffer) == (128, 5_000, 12_800), "half of the samples"
+    assert (per_insert, first, buffer) == (128, 5_000, 12_800), "half of a batch is recent"
+    uniform = labkit.SACConfig(recent_transitions=0)
+    assert replay_actor.limits(uniform) == (256, 5_000, 25_600)
     slow = small_config(collect_steps_per_iteration=4, steps_per_call=1_000)
-    assert replay_actor.limits(slow) == (8, 300, 32 * 4_000)
+    assert replay_actor.limits(slow) == (4, 300, 16 * 4_000)
     repeated = small_config(collect_steps_per_iteration=4, action_repeat=2)
-    assert replay_actor.limits(repeated)[:2] == (16, 150), "a row for every second env step"
+    assert replay_actor.limits(repeated)[:2] == (8, 150), "a row for every second env step"
     tight = small_config(initial_collect_steps=5_000)  # more than the table holds
     assert replay_actor.limits(tight)[1] == tight.replay_buffer_capacity
 
