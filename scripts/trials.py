@@ -222,6 +222,7 @@ seeds differ by several points, so these runs do not rank the settings. [The stu
 Every 2 500 env steps, a run is evaluated on five episodes. It has reached +10 if two consecutive evaluations have a mean of at least 10; "steps to +10"
 is the env step of the first of the two. A run whose last evaluation has fewer than 20 episodes was stopped before its end.
 A commit that is not in the history was made for one trial; "change of the code" says what it changed.
+Rows that differ from the defaults in nothing are runs of the study that were stopped for lack of time; their checkpoints are lost.
 
 Some trials used code that labkit no longer has. `warm_up_correlation` is the correlation between successive random actions of the warm-up.
 `greedy_share`, a parameter of labkit 0.1, is the share of the collected episodes that were deterministic. Two gradient steps per env step, and actions of several
