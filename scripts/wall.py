@@ -46,8 +46,8 @@ PAGE = """# Policies side by side
 The command wrote this page, wall.mp4 and strips.png. A clip is a single episode. The command
 shows the first full episode of `million` with a seed from 0 to 9, and its first fall, if there is
 one; every other clip is the episode with seed 0. [The page of `million`](../million/README.md) has
-its score, [that of notebook 03's run](../default/README.md) that of `defaults`, and [the study](../README.md)
-those of other runs. Their policies are in `policies/`.
+its score, [that of notebook 03's run](../default/README.md) that of `defaults`, and
+[the study](../README.md) those of other runs. Their policies are in `policies/`.
 """
 
 
