@@ -55,7 +55,7 @@ class UniformReplay:
     def _adder(self, buffer: TFUniformReplayBuffer) -> Callable[[np.ndarray], None]:
         """Compiles the storing of one row `[1, width]`.
 
-        One function for both buffers would wait for ever: their critical sections share a name.
+        One function for both buffers would never end: their critical sections share a name.
         """
         one = tf.TensorSpec([1, self.layout.width], tf.float32)
 
