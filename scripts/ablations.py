@@ -203,7 +203,7 @@ The reason for each choice:
   velocities dominate the input of the first layer.
 - **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 steps after it was stored. labkit keeps 1 000 000.
 - **Recent transitions**: a transition holds the rewards of five steps of the policy that collected it. Nothing corrects them for a later policy, so an old transition says too little about what
-  the present policy earns. A table of the newest 20 000 alone (`small-table`) learns fast, but falls again and again: it forgets what earlier falls taught. So half of each batch comes from the newest
+  the present policy earns. A table of the newest 20 000 alone (`small-table`) learns fast, but two of its three seeds kept falling, perhaps because it forgets what earlier falls taught. So half of each batch comes from the newest
   20 000 transitions, and half from all (compare Wang and Ross, 2019).
 - **Target entropy** of -8 is minus one nat for each dimension of the action (Haarnoja et al., 2018). TF-Agents' default is half of that, which asks for more noise in the actions.
 - **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of five rewards carries more signal than a single one.

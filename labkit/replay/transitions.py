@@ -96,8 +96,8 @@ def recent_share(batch_size: int, recent: int) -> int:
     """How many rows of a batch are drawn from the newest transitions: half of them, rounded down.
 
     A reward that was summed over several steps is that of the policy that collected it, so old
-    transitions say too little about a policy that has improved since. But a batch without them
-    forgets what they teach, such as how a robot falls. Wang and Ross (2019), "Boosting Soft
+    transitions say too little about a policy that has improved since. But without them the critics
+    may forget what they teach, such as how a robot falls. Wang and Ross (2019), "Boosting Soft
     Actor-Critic: Emphasizing Recent Experience without Forgetting the Past", draw from ever newer
     transitions; a fixed half needs one number less.
 
