@@ -25,7 +25,8 @@ EVAL_EVERY, EVAL_EPISODES, FINAL_EPISODES = 2_500, 5, 20
 # labkit's choices for this robot, as far as the peers have them. CrossQ normalises its critics and
 # delays its actor by itself.
 REWARD_SCALE = 20.0
-SCALES = np.array([3.14] * 8 + [20.0] * 8 + [5.7] * 8 + [1.0] * 4, np.float32)
+SCALES = np.array([1.0] * 8 + [20.0] * 8 + [5.7] * 8 + [0.15] * 3 + [1.0], np.float32)
+EARLIER_SCALES = np.array([3.14] * 8 + [20.0] * 8 + [5.7] * 8 + [1.0] * 4, np.float32)
 CHOICES: dict[str, Any] = {
     "gamma": 0.995,
     "n_steps": 5,
@@ -48,27 +49,29 @@ PACKAGES = ("stable_baselines3", "sbx-rl", "jax", "torch", "numpy", "gym", "pybu
 
 
 class Scaled(gymnasium.Wrapper):
-    """Divides observations by `SCALES` and multiplies rewards, as labkit's networks and loss do."""
+    """Divides observations and multiplies rewards, as labkit's networks and loss do."""
 
-    def __init__(self, env: gymnasium.Env, reward_scale: float):
+    def __init__(self, env: gymnasium.Env, scales: np.ndarray, reward_scale: float):
         super().__init__(env)
-        self._reward_scale = reward_scale
+        self._scales, self._reward_scale = scales, reward_scale
 
     def reset(self, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
         """Begins an episode."""
         observation, info = self.env.reset(**options)
-        return observation / SCALES, info
+        return observation / self._scales, info
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Takes one env step."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        return observation / SCALES, reward * self._reward_scale, terminated, truncated, info
+        return observation / self._scales, reward * self._reward_scale, terminated, truncated, info
 
 
-def environment(tuned: bool, reward_scale: float) -> gymnasium.Env:
-    """The Minitaur; with scaled observations and rewards if `tuned`."""
+def environment(settings: str, reward_scale: float) -> gymnasium.Env:
+    """The Minitaur; with scaled observations and rewards, unless a peer has its own defaults."""
     made = peer.minitaur()
-    return Scaled(made, reward_scale) if tuned else made
+    if settings.endswith("-defaults"):
+        return made
+    return Scaled(made, EARLIER_SCALES if settings.endswith("-earlier") else SCALES, reward_scale)
 
 
 def decaying_rate(env_steps: int) -> Callable[[float], float]:
@@ -96,7 +99,7 @@ def main() -> None:
     random.seed(options.seed)
     np.random.seed(options.seed)
     with peer.hidden_output():
-        env, eval_env = environment(tuned, REWARD_SCALE), environment(tuned, 1.0)
+        env, eval_env = (environment(options.settings, scale) for scale in (REWARD_SCALE, 1.0))
         own: dict[str, Any] = {"device": "cpu", "seed": options.seed}
         if tuned:
             own["learning_rate"] = decaying_rate(options.steps)

@@ -11,14 +11,16 @@ import attrs
 from labkit import parameters as checks
 from labkit.errors import ParameterError as ParameterError  # many modules need both
 from labkit.parameters import MANY, integer, numbers, real, switch, text, unknown
+from labkit.symmetry import REFLECTIONS
 
 # What is tuned to one environment, for that one alone: `labkit.train` rejects these for another
 # environment that `make_env` returns under its name. The Minitaur's reward is about 0.01 per step,
-# so that at log α = 0 the entropy bonus drowns it; its motor velocities reach 20 rad/s while
-# quaternions stay below 1. The rewards of five steps of 10 ms carry more signal than a
-# single one. With a discount of 0.99, all later rewards together weigh as much as those of one
-# second, so a termination costs only about that. Nothing corrects the rewards of five steps for a
-# later policy, so half of each batch comes from the newest 200 seconds.
+# so that at log α = 0 the entropy bonus drowns it. While it walks, its motor velocities vary by
+# 10 rad/s, its motor angles by 0.2 rad and its tilt, in a quaternion, by 0.05: divided by these
+# scales, all count. The rewards of five steps of 10 ms carry more signal than a single one. With a
+# discount of 0.99, all later rewards together weigh as much as those of one second, so a
+# termination costs only about that. Nothing corrects the rewards of five steps for a later policy,
+# so half of each batch comes from the newest 200 seconds.
 # results/minitaur/README.md has the reason for each, and the runs so far.
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
@@ -28,6 +30,7 @@ TUNED: dict[str, dict[str, Any]] = {
         "gamma": 0.995,
         "initial_collect_steps": 5_000,
         "recent_transitions": 20_000,
+        "symmetry_augmentation": True,
         "n_step": 5,
         "critic_learning_rate": 1e-3,
         "actor_learning_rate": 1e-3,
@@ -35,7 +38,7 @@ TUNED: dict[str, dict[str, Any]] = {
         "learning_rate_decay_steps": 20_000,
         "actor_update_period": 2,
         "critic_layer_norm": True,
-        "observation_scale": (3.14,) * 8 + (20.0,) * 8 + (5.7,) * 8 + (1.0,) * 4,
+        "observation_scale": (1.0,) * 8 + (20.0,) * 8 + (5.7,) * 8 + (0.15,) * 3 + (1.0,),
     }
 }
 UNTUNED: dict[str, Any] = {
@@ -45,6 +48,7 @@ UNTUNED: dict[str, Any] = {
     "gamma": 0.99,
     "initial_collect_steps": 10_000,
     "recent_transitions": 0,  # each batch is drawn from all transitions alike
+    "symmetry_augmentation": False,
     "n_step": 1,
     "critic_learning_rate": 3e-4,
     "actor_learning_rate": 3e-4,
@@ -63,6 +67,7 @@ ADDED: dict[str, Any] = {
     "actor_update_period": 1,
     "learning_rate_decay_steps": 0,
     "recent_transitions": 0,
+    "symmetry_augmentation": False,
 }
 ADDED_IN: dict[str, dict[str, Any]] = {"MinitaurBulletEnv-v0": {"target_entropy": -4.0}}
 # These do not change what is learned: a run may be resumed with others.
@@ -128,6 +133,9 @@ class SACConfig:
     recent_transitions: int = integer(
         None, 0, 100_000_000, "newest transitions that give half of each batch", **_OPEN
     )
+    symmetry_augmentation: bool = switch(
+        None, "half of each batch is reflected: left and right change places", **_OPEN
+    )
     batch_size: int = integer(256, 1, 1_000_000, "transitions, over all replicas")
     steps_per_call: int = integer(10, 1, 1_000, "gradient steps in one TensorFlow call")
     # Loss and optimizers
@@ -169,6 +177,10 @@ class SACConfig:
 
     def __attrs_post_init__(self) -> None:
         checks.check_capacity(self.replay_buffer_capacity, self.batch_size, "transitions")
+        if self.symmetry_augmentation and self.env_name not in REFLECTIONS:
+            known = " and ".join(REFLECTIONS)
+            allowed = f"False for {self.env_name}: labkit has the reflection of {known} only"
+            raise checks.invalid("symmetry_augmentation", True, allowed)
 
     @classmethod
     def names(cls) -> list[str]:

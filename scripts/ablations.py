@@ -133,8 +133,10 @@ def minus(table: pd.DataFrame, name: str, p_values: dict[str, float]) -> str:
 
 
 def changed(name: str) -> str:
-    """The parameters of a setting as papermill takes them."""
-    return ", ".join(f"`{key} {value}`" for key, value in study.SETTINGS[name].items()) or "nothing"
+    """The parameters of a setting as papermill takes them; a long value has a name."""
+    given = study.SETTINGS[name].items()
+    known = {study.LARGEST: "by the largest values"}
+    return ", ".join(f"`{key} {known.get(value, value)}`" for key, value in given) or "nothing"
 
 
 def machines(found: Sequence[TrackedRun]) -> str:

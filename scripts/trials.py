@@ -19,6 +19,8 @@ import pandas as pd
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
+import study  # noqa: E402
+
 from benchmarks.page_text import markdown, spaced  # noqa: E402
 from labkit.analysis import compare, milestones  # noqa: E402
 from labkit.analysis.choices import setting_fields, with_one_rate  # noqa: E402
@@ -106,8 +108,20 @@ def setting(values: dict[str, Any]) -> str:
     given = with_one_rate({**ADDED, **ADDED_IN[SACConfig().env_name], **values})
     names = sorted(name for name in present if name in given)
     return "; ".join(
-        f"{name} {given[name]}" for name in names if not np.array_equal(given[name], present[name])
+        f"{name} {named(given[name])}"
+        for name in names
+        if not np.array_equal(given[name], present[name])
     )
+
+
+def named(value: Any) -> str:
+    """A value of a parameter; the earlier observation scale has a name."""
+    return "by the largest values" if str(tuple_of(value)) == study.LARGEST else str(value)
+
+
+def tuple_of(value: Any) -> Any:
+    """A list of `config.json` as the tuple that it was."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def average() -> str:

@@ -36,6 +36,7 @@ OFF_DEFAULT = {
     "replay": "tf_uniform",
     "replay_buffer_capacity": 150,
     "recent_transitions": 40,
+    "symmetry_augmentation": True,
     "batch_size": 16,
     "steps_per_call": 4,
     "critic_learning_rate": 1e-3,

@@ -115,11 +115,13 @@ def test_none_becomes_what_suits_the_environment():
     assert (minitaur.reward_scale_factor, minitaur.initial_log_alpha) == (20.0, -4.0)
     assert (minitaur.n_step, minitaur.actor_update_period, minitaur.gamma) == (5, 2, 0.995)
     assert (minitaur.target_entropy, minitaur.recent_transitions) == (-8.0, 20_000)
+    assert minitaur.symmetry_augmentation
     assert minitaur.critic_layer_norm
     assert len(minitaur.observation_scale) == 28
     other = SACConfig(env_name="HalfCheetahBulletEnv-v0")
     assert (other.reward_scale_factor, other.observation_scale, other.n_step) == (1.0, (), 1)
     assert (other.target_entropy, other.recent_transitions) == (None, 0)
+    assert not other.symmetry_augmentation
     assert (other.actor_update_period, other.learning_rate_decay_steps, other.gamma) == (1, 0, 0.99)
     assert not other.critic_layer_norm
     assert SACConfig(reward_scale_factor=3).reward_scale_factor == 3.0

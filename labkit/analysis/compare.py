@@ -38,6 +38,7 @@ TUTORIAL: dict[str, Any] = {
     "target_entropy": -4.0,
     "replay_buffer_capacity": 10_000,
     "recent_transitions": 0,
+    "symmetry_augmentation": False,
     "gamma": 0.99,
     "initial_collect_steps": 10_000,
     "critic_learning_rate": 3e-4,

@@ -8,6 +8,7 @@ import tensorflow as tf
 from labkit.replay.transitions import Layout, unpack
 from labkit.sac.agent import SeededSacAgent
 from labkit.strategy import replica_slice
+from labkit.symmetry import Reflection
 
 if TYPE_CHECKING:
     from tensorflow.types.experimental import GenericFunction as TensorFlowFunction
@@ -15,12 +16,16 @@ if TYPE_CHECKING:
 
 
 def make_update(
-    agent: SeededSacAgent, layout: Layout, strategy: tf.distribute.Strategy
+    agent: SeededSacAgent,
+    layout: Layout,
+    strategy: tf.distribute.Strategy,
+    reflection: Reflection | None = None,
 ) -> "TensorFlowFunction":
     """Compiles one gradient step on a batch of rows.
 
     Every replica takes its share of the one global batch, so that N replicas train on what one
-    device would (TF-Agents' `Learner` gives each replica a whole batch instead).
+    device would (TF-Agents' `Learner` gives each replica a whole batch instead). With a
+    `reflection`, every second row is reflected before.
 
     In a step that is not one of the actor's (`agent.actor_update_period`), the actor loss and the
     alpha loss are not computed, and 0 is returned for them.
@@ -49,6 +54,8 @@ def make_update(
 
     @tf.function(autograph=False)
     def update(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        if reflection:
+            rows = every_second_reflected(rows, reflection)
         if agent.actor_update_period == 1:
             losses = on_replicas(train_all, rows)
         else:
@@ -59,6 +66,13 @@ def make_update(
         return tf.concat([losses, [agent._log_alpha.read_value()]], 0), flat_weights(agent)
 
     return update
+
+
+def every_second_reflected(rows: tf.Tensor, reflection: Reflection) -> tf.Tensor:
+    """The rows `[batch, width] float32`, with those of odd numbers reflected."""
+    order, signs = reflection.of_row
+    odd = tf.range(tf.shape(rows)[0]) % 2 == 1
+    return tf.where(odd[:, None], tf.gather(rows, order, axis=1) * signs, rows)
 
 
 def make_steps(

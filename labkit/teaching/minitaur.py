@@ -11,10 +11,12 @@ import pandas as pd
 import labkit
 from labkit.parameters import grouped
 from labkit.sac.evaluation import Evaluation
+from labkit.sac.policies import random_policy
 from labkit.training.config_file import read_config
 from labkit.training.run_directory import read_metrics
 
 if TYPE_CHECKING:
+    from tf_agents.environments.py_environment import PyEnvironment
     from tf_agents.typing.types import BoundedArraySpec
 
 RESULTS = Path(labkit.__file__).parents[1] / "results" / "minitaur"  # only in the repository
@@ -23,36 +25,54 @@ OBSERVATION_GROUPS = (  # (what, unit, numbers), in the order of the observation
     ("motor angle", "rad", 8),
     ("motor velocity", "rad/s", 8),
     ("motor torque", "N m", 8),
-    ("attitude of the base, a quaternion", "none", 4),
+    ("attitude of the base: x, y, z of a quaternion", "none", 3),
+    ("attitude of the base: w", "none", 1),
 )
 
 
+def random_observations(env: "PyEnvironment", steps: int = 1_000, seed: int = 0) -> np.ndarray:
+    """Plays uniformly random actions in `env`; returns what it observes, `[steps, obs] float32`."""
+    policy = random_policy(env.action_spec(), seed)
+    found, step = [], env.reset()
+    for _ in range(steps):
+        step = env.reset() if step.is_last() else env.step(policy(step.observation))
+        found.append(step.observation)
+    return np.array(found, np.float32)
+
+
 def observation_table(
-    spec: "BoundedArraySpec", observation_scale: tuple[float, ...] = ()
+    spec: "BoundedArraySpec", observation_scale: tuple[float, ...], observations: np.ndarray
 ) -> pd.DataFrame:
-    """The groups of an observation: what they are, their bounds and their divisor.
+    """The groups of an observation: their bounds, how much they vary, and their divisor.
 
     An environment other than the Minitaur has one group, `observation`.
 
     Args:
         spec: of the observation `[obs] float32`.
         observation_scale: what the networks divide by, `[obs]`, or empty.
+        observations: `[n, obs] float32`, such as `random_observations` returns.
 
     Returns:
-        One row per group, with the columns numbers, unit, lowest, highest, divided by.
+        One row per group, with the columns numbers, unit, lowest, highest, varies by (the root mean
+        square of the standard deviations of its numbers), divided by, quotient varies by.
     """
     size = int(spec.shape[0])
     known = sum(count for *_, count in OBSERVATION_GROUPS)
     groups = OBSERVATION_GROUPS if size == known else (("observation", "not known", size),)
     low, high = (np.broadcast_to(bound, size) for bound in (spec.minimum, spec.maximum))
     divisors = np.broadcast_to(np.asarray(observation_scale or 1.0, float), size)
+    variance = observations.var(axis=0, dtype=float)
     rows, first = {}, 0
     for name, unit, count in groups:
         part = slice(first, first + count)
+        spread, scaled = (
+            float(np.sqrt(values[part].mean())) for values in (variance, variance / divisors**2)
+        )
         extremes = (float(low[part].min()), float(high[part].max()))
-        rows[name] = (count, unit, *extremes, float(divisors[part].max()))
+        rows[name] = (count, unit, *extremes, spread, float(divisors[part].max()), scaled)
         first += count
-    columns = ["numbers", "unit", "lowest", "highest", "divided by"]
+    columns = ["numbers", "unit", "lowest", "highest"]
+    columns += ["varies by", "divided by", "quotient varies by"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).round(2)
 
 

@@ -184,19 +184,20 @@ def environment_source(config: SACConfig, make_env: MakeEnv | None) -> MakeEnv |
 
 
 def check_tuned(config: SACConfig, env: PyEnvironment) -> None:
-    """Rejects values that are tuned to one environment for another one, which `make_env` returned.
+    """Rejects what belongs to one environment for another one, which `make_env` returned.
 
     `config.env_name` chooses them for fields that are left open.
 
     Raises:
-        ParameterError: `config.env_name` is in `TUNED`, and the environment is not the one of
-            that id.
+        ParameterError: `config.env_name` is in `TUNED`, or its symmetry is used, and the
+            environment is not the one of that id.
     """
-    if config.env_name in TUNED and environment_name(env) != config.env_name:
+    special = config.env_name in TUNED or config.symmetry_augmentation
+    if special and environment_name(env) != config.env_name:
         name = type(raw_env(env)).__name__
         allowed = (
             f"a name for the environment of `make_env`, such as {name!r}: this one chooses the "
-            "reward scale, observation scale and others that are tuned to it"
+            "reward scale, observation scale, symmetry and others of its own"
         )
         raise invalid("env_name", config.env_name, allowed)
 

@@ -23,7 +23,8 @@ from labkit.training.run_directory import is_finished, read_metrics
 LICENSE = "apache-2.0"  # labkit's
 SHOWN = (
     *("num_iterations", "initial_collect_steps", "action_repeat", "collect_steps_per_iteration"),
-    *("n_step", "replay_buffer_capacity", "recent_transitions", "batch_size", "gamma"),
+    *("n_step", "replay_buffer_capacity", "recent_transitions"),
+    *("symmetry_augmentation", "batch_size", "gamma"),
     *("actor_learning_rate", "critic_learning_rate", "learning_rate_decay_steps"),
     "actor_update_period",
     *("reward_scale_factor", "initial_log_alpha", "target_entropy"),

@@ -12,6 +12,7 @@ from labkit.replay.transitions import Layout, unpack
 from labkit.sac import agent as agents
 from labkit.sac.policies import ActorPolicy
 from labkit.sac.update import flat_weights, make_steps, make_update
+from labkit.symmetry import REFLECTIONS
 
 LAYOUT = Layout(28, 8)
 
@@ -134,6 +135,26 @@ def test_fast_and_plain_steps_agree_for_100_steps(small_config, env, random_rows
         difference = np.abs(weights - flat_weights(plain)).max()
         assert difference <= 1e-5 * np.abs(weights).max()
         assert np.abs(weights - before).max() > 10 * difference, "it moved more than it differs"
+
+
+def test_every_second_row_is_reflected_before_a_step(small_config, env, random_rows):
+    """By hand: left and right legs change places, the rest of the row stays."""
+    rows = random_rows(32)
+    motors, legs = [5, 4, 7, 6, 1, 0, 3, 2], [2, 3, 0, 1]
+    by_hand = rows.copy()
+    for first in (0, 38):  # the observation, the next observation
+        for kind in (0, 8, 16):
+            here = slice(first + kind, first + kind + 8)
+            by_hand[1::2, here] = rows[1::2, here][:, motors]
+        by_hand[1::2, [first + 24, first + 26]] *= -1
+    for here in (slice(28, 32), slice(32, 36)):  # extension, swing
+        by_hand[1::2, here] = rows[1::2, here][:, legs]
+    reflecting, plain = make_agent(small_config(), env), make_agent(small_config(), env)
+    device, reflection = tf.distribute.get_strategy(), REFLECTIONS["MinitaurBulletEnv-v0"]
+    found = make_update(reflecting, LAYOUT, device, reflection)(tf.constant(rows))
+    expected = make_update(plain, LAYOUT, device)(tf.constant(by_hand))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 def test_the_actor_takes_every_second_step_and_the_critics_take_all(small_config, env, random_rows):

@@ -8,18 +8,28 @@ from labkit.environments.make import make_environment
 from labkit.teaching import minitaur
 
 
-def test_the_groups_of_an_observation_have_their_bounds_and_divisors():
+def test_random_actions_show_what_each_group_must_be_divided_by():
     env = make_environment("MinitaurBulletEnv-v0", seed=0)
-    table = minitaur.observation_table(env.observation_spec(), SACConfig().observation_scale)
+    observed = minitaur.random_observations(env, steps=300)
+    assert observed.shape == (300, 28)
+    scale = SACConfig().observation_scale
+    table = minitaur.observation_table(env.observation_spec(), scale, observed)
     assert table.numbers.sum() == 28
-    assert table.loc["motor velocity"].tolist() == [8, "rad/s", -167.72, 167.72, 20.0]
-    assert table.highest.tolist() == pytest.approx([3.15, 167.72, 5.71, 1.01])
+    bounds = table.loc["motor velocity"].drop(["varies by", "quotient varies by"])
+    assert bounds.tolist() == [8, "rad/s", -167.72, 167.72, 20.0]
+    assert table.highest.tolist() == pytest.approx([3.15, 167.72, 5.71, 1.01, 1.01])
+    *sensors, upright = table["quotient varies by"]
+    assert 0.15 < min(sensors) <= max(sensors) < 0.9, "no group drowns another"
+    assert upright < 0.05, "w is nearly 1 while the robot stands"
 
 
-def test_another_environment_has_one_group():
+def test_the_spread_of_a_group_counts_its_numbers_alike():
     spec = make_environment("Pendulum-v1", seed=0).observation_spec()
-    table = minitaur.observation_table(spec, (1.0, 2.0, 4.0))
-    assert table.loc["observation"].tolist() == [3, "not known", -8.0, 8.0, 4.0]
+    observed = np.float32([[1, 0, 8], [-1, 0, -8]])  # standard deviations 1, 0 and 8
+    table = minitaur.observation_table(spec, (1.0, 2.0, 4.0), observed)
+    spread, scaled = (1 + 64) / 3, (1 + 4) / 3
+    expected = [3, "not known", -8.0, 8.0, round(spread**0.5, 2), 4.0, round(scaled**0.5, 2)]
+    assert table.loc["observation"].tolist() == expected
 
 
 def test_the_clip_is_shown_with_its_tracked_score(monkeypatch, capsys):

@@ -203,6 +203,12 @@ def check_recent_transitions(seen):
         assert set(seen.of("recent")["count"]) == {40}
 
 
+def check_symmetry_augmentation(seen):
+    reflected = list(seen.of("update").reflected_action)
+    assert [-1] in reflected, "the learner's"
+    assert all(reflected) or seen.executor == "notebook"  # its sections take a few steps without
+
+
 def check_batch_size(seen):
     assert set(seen.of("batches")["size"]) == {16}
 

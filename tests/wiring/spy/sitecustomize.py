@@ -127,6 +127,13 @@ def _in_runtime(module):
     after(module, "seed_everything", lambda _, seed: record("global seed", seed=seed))
 
 
+def _in_update(module):
+    def describe(_, agent, layout, strategy, reflection=None):
+        record("update", reflected_action=list(reflection.action_signs) if reflection else [])
+
+    after(module, "make_update", describe)
+
+
 def _in_learner(module):
     def steps(_, learner, count):
         record("call", steps=count)
@@ -198,6 +205,7 @@ HOOKS = {
     "labkit.sac.agent": _in_agent,
     "labkit.sac.evaluation": _in_evaluation,
     "labkit.sac.policies": _in_policies,
+    "labkit.sac.update": _in_update,
     "labkit.strategy": _in_strategy,
     "labkit.training.checkpoint": _in_checkpoint,
     "labkit.training.learner": _in_learner,
