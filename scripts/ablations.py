@@ -201,12 +201,13 @@ The reason for each choice:
 - **Reward scale and initial temperature** together set the weight of the reward against the entropy bonus. The Minitaur's reward is about 0.01 a
   step when it walks, and 0.0025 in absolute value for random actions. At α = 1 the entropy bonus is about 5 a step (eight actions between -1 and 1, in nats), so the return that the critic learns is
   almost all entropy. With a scale of 20 and log α = -4, reward and bonus have a similar magnitude from the first step.
-- **Observation scale**: motor velocities reach 20 rad/s and torques 5.7, while the components of the base's quaternion stay within 1. Without scaling, the
-  velocities dominate the input of the first layer.
+- **Observation scale**: under random actions, motor velocities vary by 13 rad/s, motor angles by 0.3 rad, and the three components of the base's quaternion that tell its tilt and heading by 0.04 to 0.09. Without scaling, the
+  velocities dominate the input of the first layer. Each number is divided by two to five times what it varies by, so the tilt counts as much as a velocity. The earlier scale divided by about the largest possible value, so the tilt varied by a tenth of what the velocities did.
 - **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 steps after it was stored. labkit keeps 1 000 000.
 - **Recent transitions**: a transition holds the rewards of five steps of the policy that collected it. Nothing corrects them for a later policy, so an old transition says too little about what
   the present policy earns. A table of the newest 20 000 alone (`small-table`) learns fast, but two of its three seeds kept falling, perhaps because it forgets what earlier falls taught. So half of each batch comes from the newest
   20 000 transitions, and half from all (compare Wang and Ross, 2019).
+- **Symmetry augmentation**: if left and right change places, what the robot did is something that it could have done, too. So every second transition of a batch is reflected (Abdolhosseini et al., 2019): what the robot learns for one leg, it learns for the opposite one.
 - **Target entropy** of -8 is minus one nat for each dimension of the action (Haarnoja et al., 2018). TF-Agents' default is half of that, which asks for more noise in the actions.
 - **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of five rewards carries more signal than a single one.
   One update also carries a value back over five states instead of one, so a value needs only a fifth as many updates to reach an earlier state.

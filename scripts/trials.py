@@ -173,6 +173,20 @@ def from_small_table() -> str:
     )
 
 
+def scale_and_reflection() -> str:
+    """What the trials gave that led to the present observation scale and to the reflection."""
+    both = "observation-scale_reflection"
+    return (
+        "With the observation scale of all trials above, the three parts of the quaternion that tell the tilt, and the motor angles, hardly varied after the division: by about a tenth of what the motor velocities did. "
+        "In the present scale they are divided by less. Seed 2 then had "
+        f"{at(17_500, 'observation-scale', 2)} after 17 500 env steps and {at(45_000, 'observation-scale', 2)} after 45 000; with the earlier scale, "
+        f"it had {at(12_500, 'defaults-stopped-again', 2)} after 12 500. Seed 1 learned more slowly: {at(20_000, 'observation-scale', 1)} after 20 000 env steps. "
+        f"The Minitaur is symmetric, so every second transition of a batch can be reflected, as if left and right had changed places (Abdolhosseini et al., 2019). With the reflection and the earlier scale, seed 2 had {at(17_500, 'reflection', 2)} after 17 500. "
+        f"With both, seed 1 had {at(20_000, both, 1)} after 20 000 env steps, and seed 2 {at(17_500, both, 2)} after 17 500. So both became defaults. "
+        f"With the present scale, no reflection, and batches that are drawn from all transitions alike, seed 2 had {at(25_000, 'observation-scale_all-alike', 2)} after 25 000 env steps."
+    )
+
+
 def falls(place: Path, seed: int, first: int, last: int) -> str:
     """How many episodes of a run's evaluations between two env steps ended in a fall."""
     rows = pd.read_csv(place / f"seed-{seed}" / "metrics.csv")
@@ -236,11 +250,12 @@ seeds differ by several points, so these runs do not rank the settings. [The stu
 Every 2 500 env steps, a run is evaluated on five episodes. It has reached +10 if two consecutive evaluations have a mean of at least 10; "steps to +10"
 is the env step of the first of the two. A run whose last evaluation has fewer than 20 episodes was stopped before its end.
 A commit that is not in the history was made for one trial; "change of the code" says what it changed.
-Rows that differ from the defaults in nothing are runs of the study that were stopped for lack of time; their checkpoints are lost.
+The runs of `defaults-stopped` and `defaults-stopped-again` had the defaults of their time, with half of each batch from the newest 20 000 transitions. They were stopped for lack of time, or when another trial learned faster.
+"By the largest values" is the observation scale of earlier defaults: it divides each number of an observation by about the largest value that it reaches.
 
 Some trials used code that labkit no longer has. `warm_up_correlation` is the correlation between successive random actions of the warm-up.
 `greedy_share`, a parameter of labkit 0.1, is the share of the collected episodes that were deterministic. Two gradient steps per env step, and actions of several
-env steps, needed a change of the code. In the latter, `gamma`, `n_step` and `initial_collect_steps` count actions; in labkit's parameters, only `n_step` does.
+env steps, needed a change of the code, and so did the first trials with reflected transitions. If an action lasts several env steps in the code of a trial, `gamma`, `n_step` and `initial_collect_steps` count actions; in labkit's parameters, only `n_step` does.
 
 Most trials began from the defaults of their time, `earlier-uniform` in [the study](../README.md): each batch is drawn from all transitions alike, and the target entropy is -4. Of their changes of a single parameter, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with
 these defaults had higher returns after 60 000 env steps. But runs of the same two seeds in the study, as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as
@@ -251,6 +266,8 @@ the gain.
 {small_tables()}
 
 {from_small_table()}
+
+{scale_and_reflection()}
 
 The trial `averaged-policy` also evaluated an exponential average of the actor's weights, on the same episodes as the newest actor. In each gradient step,
 the newest weights had a share of 0.005 or 0.001 in the average. [average.csv](averaged-policy/seed-0/average.csv) has the returns.
