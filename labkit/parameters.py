@@ -6,6 +6,7 @@ Nothing here imports TensorFlow, so that a wrong value is rejected before any wo
 import ast
 import difflib
 import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -61,6 +62,15 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
 def grouped(number: float) -> str:
     """A number with its digits in groups of three: `1 000 000`."""
     return f"{number:,}".replace(",", " ")
+
+
+def brief(value: Any) -> str:
+    """A value for a table. Equal neighbours of a tuple are counted: `(8 × 3.14, 4 × 1)`."""
+    if isinstance(value, tuple):
+        runs = [(len([*equal]), one) for one, equal in itertools.groupby(value)]
+        parts = [f"{count} × {brief(one)}" if count > 1 else brief(one) for count, one in runs]
+        return f"({', '.join(parts)})"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _literal(text: str) -> Any:

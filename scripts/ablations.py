@@ -12,6 +12,7 @@ import study
 from benchmarks.page_text import counted, listed, markdown, spaced
 from labkit.analysis import compare, statistics
 from labkit.analysis.compare import TrackedRun
+from labkit.parameters import brief
 
 PRECISION = 9  # decimals; the kinds of arithmetic seen so far differ in the fifth or sixth
 
@@ -135,7 +136,7 @@ def minus(table: pd.DataFrame, name: str, p_values: dict[str, float]) -> str:
 def changed(name: str) -> str:
     """The parameters of a setting as papermill takes them; a long value has a name."""
     given = study.SETTINGS[name].items()
-    known = {study.LARGEST: "by the largest values"}
+    known = {str(study.LARGEST): brief(study.LARGEST)}
     return ", ".join(f"`{key} {known.get(value, value)}`" for key, value in given) or "nothing"
 
 

@@ -14,11 +14,11 @@ DECAY = "learning_rate_decay_steps"
 # Settings that were the defaults for a time, while they were chosen. They draw each batch from all
 # transitions alike and reflect none, their target entropy is that of TF-Agents, and they divide
 # each number of an observation by about the largest value that it reaches.
-LARGEST = str((3.14,) * 8 + (20.0,) * 8 + (5.7,) * 8 + (1.0,) * 4)
+LARGEST = (3.14,) * 8 + (20.0,) * 8 + (5.7,) * 8 + (1.0,) * 4
 UNIFORM = {
     "recent_transitions": "0",
     "target_entropy": "-4",
-    "observation_scale": LARGEST,
+    "observation_scale": str(LARGEST),
     "symmetry_augmentation": "False",
 }
 EARLIER: dict[str, dict[str, str]] = {

@@ -19,12 +19,11 @@ import pandas as pd
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
-import study  # noqa: E402
-
 from benchmarks.page_text import markdown, spaced  # noqa: E402
 from labkit.analysis import compare, milestones  # noqa: E402
 from labkit.analysis.choices import setting_fields, with_one_rate  # noqa: E402
 from labkit.config import ADDED, ADDED_IN, SACConfig  # noqa: E402
+from labkit.parameters import brief  # noqa: E402
 
 TRIALS = ROOT / "results" / "minitaur" / "trials"
 SMALL = TRIALS.with_name("study") / "small-table"
@@ -115,13 +114,8 @@ def setting(values: dict[str, Any]) -> str:
 
 
 def named(value: Any) -> str:
-    """A value of a parameter; the earlier observation scale has a name."""
-    return "by the largest values" if str(tuple_of(value)) == study.LARGEST else str(value)
-
-
-def tuple_of(value: Any) -> Any:
-    """A list of `config.json` as the tuple that it was."""
-    return tuple(value) if isinstance(value, list) else value
+    """A value of a parameter; in `config.json`, a tuple is a list."""
+    return brief(tuple(value)) if isinstance(value, list) else str(value)
 
 
 def average() -> str:
@@ -251,7 +245,7 @@ Every 2 500 env steps, a run is evaluated on five episodes. It has reached +10 i
 is the env step of the first of the two. A run whose last evaluation has fewer than 20 episodes was stopped before its end.
 A commit that is not in the history was made for one trial; "change of the code" says what it changed.
 The runs of `defaults-stopped` and `defaults-stopped-again` had the defaults of their time, with half of each batch from the newest 20 000 transitions. They were stopped for lack of time, or when another trial learned faster.
-"By the largest values" is the observation scale of earlier defaults: it divides each number of an observation by about the largest value that it reaches.
+The observation scale (8 × 3.14, 8 × 20, 8 × 5.7, 4 × 1) is that of earlier defaults: it divides each number of an observation by about the largest value that it reaches.
 
 Some trials used code that labkit no longer has. `warm_up_correlation` is the correlation between successive random actions of the warm-up.
 `greedy_share`, a parameter of labkit 0.1, is the share of the collected episodes that were deterministic. Two gradient steps per env step, and actions of several

@@ -8,7 +8,7 @@ import pytest
 
 from labkit import SACConfig
 from labkit.errors import ParameterError
-from labkit.parameters import assigned_parameters, from_notebook, invalid
+from labkit.parameters import assigned_parameters, brief, from_notebook, invalid
 from labkit.training.run_directory import start_run
 
 OWN_CELL = """\
@@ -88,3 +88,14 @@ def test_a_long_wrong_value_is_cut():
     message = str(invalid("seed", 10**500, "a whole number"))
     assert message.startswith("`seed` must be a whole number, got 1000")
     assert len(message) < 150
+
+
+def test_equal_neighbours_of_a_tuple_are_counted():
+    assert brief((3.14, 3.14, 1.0, 0.15, 0.15)) == "(2 × 3.14, 1, 2 × 0.15)"
+    assert brief((256, 128)) == "(256, 128)"
+    assert brief(()) == "()"
+    assert (brief(0.5), brief(True), brief(None)) == (
+        "0.5",
+        "True",
+        "None",
+    )

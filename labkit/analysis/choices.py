@@ -18,7 +18,7 @@ from labkit.analysis.compare import (
 )
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
-from labkit.parameters import REMOVED
+from labkit.parameters import REMOVED, brief
 
 RATES = ("critic_learning_rate", "actor_learning_rate", "alpha_learning_rate")
 ENOUGH_SEEDS = 3  # of each setting: then a pair at the present defaults is preferred
@@ -134,12 +134,5 @@ def _pair(
     )
     runs = len(plain_scores[step]) + len(changed_scores[step])
     evidence = (min(seeds(step), ENOUGH_SEEDS), is_default, seeds(step), runs, step)
-    values = (_brief(plain[name]), _brief(changed[name]))
+    values = (brief(plain[name]) if plain[name] != () else "none", brief(changed[name]))
     return evidence, (*values, low, high, high - low, counts, step)
-
-
-def _brief(value: Any) -> str:
-    """A value for a table; a long tuple is named by its number of values."""
-    if isinstance(value, tuple):
-        return f"{len(value)} divisors" if value else "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -19,7 +19,7 @@ import pandas as pd
 from labkit.analysis import statistics
 from labkit.config import FREE_TO_CHANGE, SACConfig
 from labkit.errors import ParameterError
-from labkit.parameters import invalid
+from labkit.parameters import brief, invalid
 from labkit.training.config_file import read_config, read_removed
 from labkit.training.run_directory import read_metrics
 
@@ -79,9 +79,10 @@ def _changes(config: SACConfig, base: SACConfig, defaults: SACConfig) -> list[st
     words = []
     for name, value in attrs.asdict(config, recurse=False).items():
         if name not in NOT_A_SETTING and value != getattr(base, name):
-            is_default = value == getattr(defaults, name)
-            brief = is_default and len(str(value)) > MAX_VALUE_LENGTH
-            words.append(f"{name} {'default' if brief else value}")
+            shown = brief(value) if isinstance(value, tuple) else str(value)
+            if len(shown) > MAX_VALUE_LENGTH and value == getattr(defaults, name):
+                shown = "default"
+            words.append(f"{name} {shown}")
     return words
 
 

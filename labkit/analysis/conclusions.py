@@ -20,7 +20,7 @@ from labkit.analysis.compare import (
     TrackedRun,
 )
 from labkit.config import SACConfig
-from labkit.parameters import invalid
+from labkit.parameters import brief, invalid
 
 NAME = "baseline"  # the name of the baseline's setting in tables and figures
 SIGNIFICANCE = 0.05
@@ -75,7 +75,7 @@ def _changes(fields: Fields, base: Fields) -> list[str]:
 
 def _brief(name: str, value: Any) -> str:
     """A value for a name: an empty tuple is `none`, a long default value is `default`."""
-    text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = brief(value)
     if len(text) > MAX_VALUE_LENGTH and value == getattr(SACConfig(), name, None):
         return "default"
     return "none" if value == () else text

@@ -60,7 +60,7 @@ def test_runs_in_subfolders_are_found_and_named_by_their_setting(folder):
         ({"n_step": 5}, "tutorial, n_step 5"),
         ({"n_step": 5, "gamma": 0.5}, "tutorial, n_step 5, gamma 0.5"),
         ({"observation_scale": None}, "tutorial, observation_scale default"),
-        ({"observation_scale": (2,) * 9}, f"tutorial, observation_scale {(2.0,) * 9}"),
+        ({"observation_scale": (2,) * 9}, "tutorial, observation_scale (9 × 2)"),
     ],
 )
 def test_settings_closer_to_the_tutorial_are_named_after_the_tutorial(changes, name):
