@@ -1,8 +1,8 @@
 """Left and right: reflected in a mirror, what a symmetric robot did is something it could do, too.
 
-Abdolhosseini et al. (2019), "On Learning Symmetric Locomotion", train on both, the transition and
-its reflection (their method "duplicate tuples"). Here a gradient step reflects every second row of
-its batch, so the table holds only what was played.
+Mishra et al. (2019), "Augmenting Learning Using Symmetry in a Biologically-Inspired Domain",
+train a quadruped off-policy on both, the transition and its reflections. Here a gradient step
+reflects every second row of its batch, so the table holds only what was played.
 """
 
 from typing import NamedTuple
@@ -33,10 +33,10 @@ class Reflection(NamedTuple):
         return np.concatenate(order).astype(np.int32), np.concatenate(signs).astype(np.float32)
 
 
-# The legs are front left, back left, front right, back right. Each has two motors, and the outer
-# one of a left leg corresponds to the outer one of the right leg. An action has the extension of
-# each leg, then its swing. The attitude is a quaternion x, y, z, w: in a mirror, rotations about
-# the forward axis x and the vertical axis z change their sense.
+# The legs are front left, back left, front right, back right. Each has a left and a right motor, and
+# the left motor of a left leg corresponds to the right motor of the right leg. An action has the
+# extension of each leg, then its swing. The attitude is a quaternion x, y, z, w: in a mirror,
+# rotations about the forward axis x and the vertical axis z change their sense.
 _MOTORS = (5, 4, 7, 6, 1, 0, 3, 2)
 _SENSORS = tuple(8 * kind + motor for kind in range(3) for motor in _MOTORS)  # of the motors
 REFLECTIONS = {

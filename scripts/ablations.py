@@ -208,7 +208,7 @@ The reason for each choice:
 - **Recent transitions**: a transition holds the rewards of five steps of the policy that collected it. Nothing corrects them for a later policy, so an old transition says too little about what
   the present policy earns. A table of the newest 20 000 alone (`small-table`) learns fast, but two of its three seeds kept falling, perhaps because it forgets what earlier falls taught. So half of each batch comes from the newest
   20 000 transitions, and half from all (compare Wang and Ross, 2019).
-- **Symmetry augmentation**: if left and right change places, what the robot did is something that it could have done, too. So every second transition of a batch is reflected (Abdolhosseini et al., 2019): what the robot learns for one leg, it learns for the opposite one.
+- **Symmetry augmentation**: if left and right change places, what the robot did is something that it could have done, too. So every second transition of a batch is reflected (Mishra et al., 2019): what the robot learns for one leg, it learns for the opposite one.
 - **Target entropy** of -8 is minus one nat for each dimension of the action (Haarnoja et al., 2018). TF-Agents' default is half of that, which asks for more noise in the actions.
 - **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of five rewards carries more signal than a single one.
   One update also carries a value back over five states instead of one, so a value needs only a fifth as many updates to reach an earlier state.

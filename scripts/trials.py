@@ -175,7 +175,7 @@ def scale_and_reflection() -> str:
         "In the present scale they are divided by less. Seed 2 then had "
         f"{at(17_500, 'observation-scale', 2)} after 17 500 env steps and {at(45_000, 'observation-scale', 2)} after 45 000; with the earlier scale, "
         f"it had {at(12_500, 'defaults-stopped-again', 2)} after 12 500. Seed 1 learned more slowly: {at(20_000, 'observation-scale', 1)} after 20 000 env steps. "
-        f"The Minitaur is symmetric, so every second transition of a batch can be reflected, as if left and right had changed places (Abdolhosseini et al., 2019). With the reflection and the earlier scale, seed 2 had {at(17_500, 'reflection', 2)} after 17 500. "
+        f"The Minitaur is symmetric, so every second transition of a batch can be reflected, as if left and right had changed places (Mishra et al., 2019). With the reflection and the earlier scale, seed 2 had {at(17_500, 'reflection', 2)} after 17 500. "
         f"With both, seed 1 had {at(20_000, both, 1)} after 20 000 env steps, and seed 2 {at(17_500, both, 2)} after 17 500. So both became defaults. "
         f"With the present scale, no reflection, and batches that are drawn from all transitions alike, seed 2 had {at(25_000, 'observation-scale_all-alike', 2)} after 25 000 env steps."
     )

@@ -2,6 +2,7 @@
 
 import base64
 import html
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import labkit
 from labkit.parameters import grouped
 from labkit.sac.evaluation import Evaluation
 from labkit.sac.policies import random_policy
+from labkit.symmetry import REFLECTIONS
 from labkit.training.config_file import read_config
 from labkit.training.run_directory import read_metrics
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path(labkit.__file__).parents[1] / "results" / "minitaur"  # only in the repository
 POLICY = RESULTS / "million"  # the run whose policy is tracked
+LEGS = ("front left", "back left", "front right", "back right")
 OBSERVATION_GROUPS = (  # (what, unit, numbers), in the order of the observation
     ("motor angle", "rad", 8),
     ("motor velocity", "rad/s", 8),
@@ -28,6 +31,8 @@ OBSERVATION_GROUPS = (  # (what, unit, numbers), in the order of the observation
     ("attitude of the base: x, y, z of a quaternion", "none", 3),
     ("attitude of the base: w", "none", 1),
 )
+# As pybullet names them: each leg has a left (L) and a right (R) motor.
+MOTORS = tuple(f"{leg} {motor}" for leg in LEGS for motor in "LR")
 
 
 def random_observations(env: "PyEnvironment", steps: int = 1_000, seed: int = 0) -> np.ndarray:
@@ -38,6 +43,39 @@ def random_observations(env: "PyEnvironment", steps: int = 1_000, seed: int = 0)
         step = env.reset() if step.is_last() else env.step(policy(step.observation))
         found.append(step.observation)
     return np.array(found, np.float32)
+
+
+def reflected_angles(steps: int = 20, seed: int = 0) -> pd.DataFrame:
+    """Plays drawn actions in one robot, and the same actions reflected in a second one.
+
+    Both robots have the same masses and friction. See `labkit.symmetry`.
+
+    Args:
+        steps: env steps before the angles are read.
+        seed: of the robots and of the actions, which change slowly from step to step.
+
+    Returns:
+        One row per motor of the first robot: its angle in rad; the opposite motor of the second
+        robot, and its angle.
+    """
+    reflection, generator = REFLECTIONS["MinitaurBulletEnv-v0"], np.random.default_rng(seed)
+    drawn = np.zeros((steps, 8), np.float32)
+    for before, now in itertools.pairwise(drawn):
+        now[:] = np.clip(0.8 * before + 0.3 * generator.normal(size=8), -1, 1)
+    angles = []
+    for actions in (drawn, drawn[:, reflection.action_order] * reflection.action_signs):
+        env = labkit.make_environment("MinitaurBulletEnv-v0", seed=seed)
+        env.reset()
+        for action in actions.astype(np.float32):
+            step = env.step(action)
+        angles.append(step.observation[:8])
+    opposite = list(reflection.observation_order[:8])
+    columns = {
+        "angle, rad": angles[0],
+        "opposite motor": np.array(MOTORS)[opposite],
+        "its angle, reflected actions": angles[1][opposite],
+    }
+    return pd.DataFrame(columns, index=list(MOTORS)).round(2)
 
 
 def observation_table(

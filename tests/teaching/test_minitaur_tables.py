@@ -32,6 +32,14 @@ def test_the_spread_of_a_group_counts_its_numbers_alike():
     assert table.loc["observation"].tolist() == expected
 
 
+def test_the_opposite_motor_follows_reflected_actions():
+    table = minitaur.reflected_angles(steps=15)
+    assert table.loc["front left L", "opposite motor"] == "front right R"
+    angles, opposite = table["angle, rad"], table["its angle, reflected actions"]
+    assert (angles - opposite).abs().max() < 0.1
+    assert np.ptp(angles) > 0.3, "the motors differ from one another"
+
+
 def test_the_clip_is_shown_with_its_tracked_score(monkeypatch, capsys):
     shown = []
     monkeypatch.setattr("IPython.display.display", shown.append)
