@@ -33,7 +33,7 @@ class Reflection(NamedTuple):
         return np.concatenate(order).astype(np.int32), np.concatenate(signs).astype(np.float32)
 
 
-# The legs are front left, back left, front right, back right. Each has a left and a right motor, and
+# The legs are front left, back left, front right, back right. Each has a left and a right motor;
 # the left motor of a left leg corresponds to the right motor of the right leg. An action has the
 # extension of each leg, then its swing. The attitude is a quaternion x, y, z, w: in a mirror,
 # rotations about the forward axis x and the vertical axis z change their sense.
