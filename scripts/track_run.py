@@ -49,7 +49,7 @@ def page(run_dir: Path, metrics: pd.DataFrame, target: Path) -> str:
     config = read_config(run_dir)
     default = attrs.asdict(SACConfig())
     changed = {k: v for k, v in attrs.asdict(config).items() if v != default[k]}
-    arguments = "".join(f" -p {name} {value!r}" for name, value in changed.items())
+    arguments = "".join(f" -p {name} {quoted(value)}" for name, value in changed.items())
     command = f" ARGS='{arguments.strip()}'" if arguments else ""
     first, last_tenth = speeds(metrics)
     last = metrics.dropna(subset="eval_return").iloc[-1]
@@ -80,6 +80,11 @@ In `notebooks/`, `papermill 03_sac_minitaur.ipynb out.ipynb{arguments}` trains t
 
 The second command wrote this page and the other files of this directory, the third the GIF.
 {replay(target / "replay.html")}"""
+
+
+def quoted(value: object) -> str:
+    """A value for a command line, also inside single quotes; a tuple contains spaces."""
+    return f'"{value!r}"' if isinstance(value, tuple) else repr(value)
 
 
 def speeds(metrics: pd.DataFrame) -> tuple[float, float]:
