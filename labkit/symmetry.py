@@ -14,7 +14,7 @@ class Reflection(NamedTuple):
     """What becomes of an observation and an action if left and right change places.
 
     Number i of the reflected observation is `observation_signs[i]` times number
-    `observation_order[i]`; actions likewise. The reward stays as it is.
+    `observation_order[i]` of the observation. The same holds for actions. The reward is the same.
     """
 
     observation_order: tuple[int, ...]  # [obs]
