@@ -12,7 +12,6 @@ import pandas as pd
 import labkit
 from labkit.parameters import grouped
 from labkit.sac.evaluation import Evaluation
-from labkit.sac.policies import random_policy
 from labkit.symmetry import REFLECTIONS
 from labkit.training.config_file import read_config
 from labkit.training.run_directory import read_metrics
@@ -37,10 +36,11 @@ MOTORS = tuple(f"{leg} {motor}" for leg in LEGS for motor in "LR")
 
 def random_observations(env: "PyEnvironment", steps: int = 1_000, seed: int = 0) -> np.ndarray:
     """Plays uniformly random actions in `env`; returns what it observes, `[steps, obs] float32`."""
-    policy = random_policy(env.action_spec(), seed)
+    spec, generator = env.action_spec(), np.random.default_rng(seed)
     found, step = [], env.reset()
     for _ in range(steps):
-        step = env.reset() if step.is_last() else env.step(policy(step.observation))
+        action = generator.uniform(spec.minimum, spec.maximum, spec.shape).astype(spec.dtype)
+        step = env.reset() if step.is_last() else env.step(action)
         found.append(step.observation)
     return np.array(found, np.float32)
 
