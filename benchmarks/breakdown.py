@@ -98,7 +98,7 @@ def calls_of(
     actions = np.random.default_rng(0).uniform(-1, 1, (10**5, len(action))).astype(np.float32)
     choose = iter(actions)
     batches = iter(parts.replay.dataset(config.batch_size))
-    update = make_update(parts.agent, parts.layout, parts.strategy)
+    update = make_update(parts.agent, parts.layout, parts.strategy, config.reflection)
     rows = next(batches)
     for _ in range(20):  # compiles the update and consumes the prefetched batches
         update(rows), next(batches)

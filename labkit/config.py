@@ -11,16 +11,16 @@ import attrs
 from labkit import parameters as checks
 from labkit.errors import ParameterError as ParameterError  # many modules need both
 from labkit.parameters import MANY, integer, numbers, real, switch, text, unknown
-from labkit.symmetry import REFLECTIONS
+from labkit.symmetry import REFLECTIONS, Reflection
 
 # What is tuned to one environment, for that one alone: `labkit.train` rejects these for another
 # environment that `make_env` returns under its name. The Minitaur's reward is about 0.01 per step,
-# so that at log α = 0 the entropy bonus drowns it. While it walks, its motor velocities vary by
-# 10 rad/s, its motor angles by 0.2 rad and its tilt, in a quaternion, by 0.05: divided by these
-# scales, all count. The rewards of five steps of 10 ms carry more signal than a single one. With a
-# discount of 0.99, all later rewards together weigh as much as those of one second, so a
-# termination costs only about that. Nothing corrects the rewards of five steps for a later policy,
-# so half of each batch comes from the newest 200 seconds.
+# so that at log α = 0 the entropy bonus drowns it. While it walks, motor velocities have a
+# standard deviation of about 10 rad/s, motor angles of 0.2 rad, and the tilt, in a quaternion, of
+# 0.05: the divisors of `observation_scale` bring them to a similar size. The rewards of five steps
+# of 10 ms carry more signal than a single one. With a discount of 0.99, all later rewards together
+# weigh as much as those of one second, so a termination costs only about that. Nothing corrects the
+# rewards of five steps for a later policy, so half of each batch comes from the newest 200 seconds.
 # results/minitaur/README.md has the reason for each, and the runs so far.
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
@@ -134,7 +134,7 @@ class SACConfig:
         None, 0, 100_000_000, "newest transitions that give half of each batch", **_OPEN
     )
     symmetry_augmentation: bool = switch(
-        None, "half of each batch is reflected: left and right change places", **_OPEN
+        None, "half of each batch is reflected: left and right are swapped", **_OPEN
     )
     batch_size: int = integer(256, 1, 1_000_000, "transitions, over all replicas")
     steps_per_call: int = integer(10, 1, 1_000, "gradient steps in one TensorFlow call")
@@ -181,6 +181,11 @@ class SACConfig:
             known = " and ".join(REFLECTIONS)
             allowed = f"False for {self.env_name}: labkit has the reflection of {known} only"
             raise checks.invalid("symmetry_augmentation", True, allowed)
+
+    @property
+    def reflection(self) -> Reflection | None:
+        """What `symmetry_augmentation` applies to every second row of a batch; None without it."""
+        return REFLECTIONS[self.env_name] if self.symmetry_augmentation else None
 
     @classmethod
     def names(cls) -> list[str]:

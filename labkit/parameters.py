@@ -65,11 +65,14 @@ def grouped(number: float) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value for a table. Equal neighbours of a tuple are counted: `(8 × 3.14, 4 × 1)`."""
+    """A value for a table. Three or more equal neighbours of a tuple are counted: `(4 × 1, 5)`."""
     if isinstance(value, tuple):
-        runs = [(len([*equal]), one) for one, equal in itertools.groupby(value)]
-        parts = [f"{count} × {brief(one)}" if count > 1 else brief(one) for count, one in runs]
-        return f"({', '.join(parts)})"
+        runs = [[*equal] for _, equal in itertools.groupby(value)]
+        shown = [
+            [f"{len(run)} × {brief(run[0])}"] if len(run) > 2 else [*map(brief, run)]
+            for run in runs
+        ]
+        return f"({', '.join(itertools.chain(*shown))})"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -1,8 +1,8 @@
-"""Left and right: reflected in a mirror, what a symmetric robot did is something it could do, too.
+"""Left-right reflection: the mirror image of what a symmetric robot did is possible for it, too.
 
 Mishra et al. (2019), "Augmenting Learning Using Symmetry in a Biologically-Inspired Domain",
-train a quadruped off-policy on both, the transition and its reflections. Here a gradient step
-reflects every second row of its batch, so the table holds only what was played.
+train a quadruped off-policy on transitions and on their reflections. Here each gradient step
+reflects every second row of its batch, so the replay table holds real transitions only.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Reflection(NamedTuple):
-    """What becomes of an observation and an action if left and right change places.
+    """What an observation and an action become if left and right are swapped.
 
     Number i of the reflected observation is `observation_signs[i]` times number
     `observation_order[i]` of the observation. The same holds for actions. The reward is the same.
@@ -23,9 +23,14 @@ class Reflection(NamedTuple):
     action_signs: tuple[int, ...]  # [act]
 
     @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of an observation and of an action."""
+        return len(self.observation_order), len(self.action_order)
+
+    @property
     def of_row(self) -> tuple[np.ndarray, np.ndarray]:
         """Order `[width] int32` and signs `[width] float32` of a row; see `transitions.Layout`."""
-        size, actions = len(self.observation_order), len(self.action_order)
+        size, actions = self.sizes
         observation, action = np.array(self.observation_order), np.array(self.action_order)
         kept = np.arange(size + actions, size + actions + 2)  # reward and discount
         order = [observation, size + action, kept, size + actions + 2 + observation]
@@ -36,7 +41,7 @@ class Reflection(NamedTuple):
 # The legs are front left, back left, front right, back right. Each has a left and a right motor;
 # the left motor of a left leg corresponds to the right motor of the right leg. An action has the
 # extension of each leg, then its swing. The attitude is a quaternion x, y, z, w: in a mirror,
-# rotations about the forward axis x and the vertical axis z change their sense.
+# rotations about the forward axis x and the vertical axis z change their direction.
 _MOTORS = (5, 4, 7, 6, 1, 0, 3, 2)
 _SENSORS = tuple(8 * kind + motor for kind in range(3) for motor in _MOTORS)  # of the motors
 REFLECTIONS = {

@@ -134,9 +134,9 @@ def minus(table: pd.DataFrame, name: str, p_values: dict[str, float]) -> str:
 
 
 def changed(name: str) -> str:
-    """The parameters of a setting as papermill takes them; a long value has a name."""
+    """The parameters of a setting, for a table; the long observation scale is abbreviated."""
     given = study.SETTINGS[name].items()
-    known = {str(study.LARGEST): brief(study.LARGEST)}
+    known = {str(study.EARLIER_SCALE): brief(study.EARLIER_SCALE)}
     return ", ".join(f"`{key} {known.get(value, value)}`" for key, value in given) or "nothing"
 
 
@@ -171,10 +171,12 @@ def name_of(run: TrackedRun) -> str:
 
 def rounding(found: Sequence[TrackedRun]) -> str:
     """Whether runs of one seed begin with equal returns, as on machines that round alike."""
-    begins = defaultdict[tuple[int, bool, int], dict[float, list[str]]](lambda: defaultdict(list))
+    begins = defaultdict[tuple[int, tuple[float, ...], int], dict[float, list[str]]](
+        lambda: defaultdict(list)
+    )
     for run in found:
         if (start := run.evaluation_at(0)) is not None:
-            key = run.config.seed, run.config.observation_scale != (), run.config.action_repeat
+            key = run.config.seed, run.config.observation_scale, run.config.action_repeat
             begins[key][round(float(start.eval_return), PRECISION)].append(name_of(run))
     several = {key: kinds for key, kinds in begins.items() if sum(map(len, kinds.values())) > 1}
     differing = [kinds for kinds in several.values() if len(kinds) > 1]
@@ -203,12 +205,12 @@ The reason for each choice:
   step when it walks, and 0.0025 in absolute value for random actions. At α = 1 the entropy bonus is about 5 a step (eight actions between -1 and 1, in nats), so the return that the critic learns is
   almost all entropy. With a scale of 20 and log α = -4, reward and bonus have a similar magnitude from the first step.
 - **Observation scale**: under random actions, motor velocities vary by 13 rad/s, motor angles by 0.3 rad, and the three components of the base's quaternion that tell its tilt and heading by 0.04 to 0.09. Without scaling, the
-  velocities dominate the input of the first layer. Each number is divided by two to five times what it varies by, so the tilt counts as much as a velocity. The earlier scale divided by about the largest possible value, so the tilt varied by a tenth of what the velocities did.
+  velocities dominate the input of the first layer. The divisors bring angles, velocities, torques and tilt to a similar size, so the tilt counts as much as a velocity. The earlier scale divided angles by 3.14 and the quaternion by 1, so after the division both varied by about a tenth of what the velocities did.
 - **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 steps after it was stored. labkit keeps 1 000 000.
 - **Recent transitions**: a transition holds the rewards of five steps of the policy that collected it. Nothing corrects them for a later policy, so an old transition says too little about what
   the present policy earns. A table of the newest 20 000 alone (`small-table`) learns fast, but two of its three seeds kept falling, perhaps because it forgets what earlier falls taught. So half of each batch comes from the newest
   20 000 transitions, and half from all (compare Wang and Ross, 2019).
-- **Symmetry augmentation**: if left and right change places, what the robot did is something that it could have done, too. So every second transition of a batch is reflected (Mishra et al., 2019): what the robot learns for one leg, it learns for the opposite one.
+- **Symmetry augmentation**: the mirror image of what the robot did is something it could have done, too. So every second transition of a batch is reflected (Mishra et al., 2019), and what the robot learns for one leg, it learns for the opposite leg.
 - **Target entropy** of -8 is minus one nat for each dimension of the action (Haarnoja et al., 2018). TF-Agents' default is half of that, which asks for more noise in the actions.
 - **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of five rewards carries more signal than a single one.
   One update also carries a value back over five states instead of one, so a value needs only a fifth as many updates to reach an earlier state.

@@ -13,12 +13,12 @@ SOURCE = {name: str(value) for name, value in compare.TUTORIAL.items()}
 DECAY = "learning_rate_decay_steps"
 # Settings that were the defaults for a time, while they were chosen. They draw each batch from all
 # transitions alike and reflect none, their target entropy is that of TF-Agents, and they divide
-# each number of an observation by about the largest value that it reaches.
-LARGEST = (3.14,) * 8 + (20.0,) * 8 + (5.7,) * 8 + (1.0,) * 4
+# angles by 3.14, velocities by 20, torques by 5.7 and the quaternion by 1.
+EARLIER_SCALE = (3.14,) * 8 + (20.0,) * 8 + (5.7,) * 8 + (1.0,) * 4
 UNIFORM = {
     "recent_transitions": "0",
     "target_entropy": "-4",
-    "observation_scale": str(LARGEST),
+    "observation_scale": str(EARLIER_SCALE),
     "symmetry_augmentation": "False",
 }
 EARLIER: dict[str, dict[str, str]] = {

@@ -357,6 +357,24 @@ def test_the_values_of_the_minitaur_are_not_for_a_user_s_own_environment(tmp_pat
     labkit.training.components.check_tuned(config, make_environment(lambda: own))
 
 
+def test_observations_that_a_wrapper_changed_have_no_known_reflection():
+    class Shorter(gym.ObservationWrapper):
+        def __init__(self, inner):
+            super().__init__(inner)
+            space = inner.observation_space
+            self.observation_space = gym.spaces.Box(space.low[:24], space.high[:24])
+
+        def observation(self, observation):
+            return np.float32(observation[:24])  # the tilt is left out
+
+    shorter = make_environment(lambda: Shorter(gym.make("MinitaurBulletEnv-v0")))
+    expected = "^`symmetry_augmentation` must be False: observations or actions are not those of"
+    with pytest.raises(ParameterError, match=expected):
+        labkit.training.components.check_tuned(labkit.SACConfig(), shorter)
+    without = labkit.SACConfig(symmetry_augmentation=False)
+    labkit.training.components.check_tuned(without, shorter)
+
+
 def test_max_episode_steps_limits_both_environments(tmp_path, small_config):
     """Without a time limit this environment would never end."""
     endless = env(step=lambda self, action: (np.zeros(1, np.float32), 1.0, False, {}))

@@ -91,7 +91,8 @@ def test_a_long_wrong_value_is_cut():
 
 
 def test_equal_neighbours_of_a_tuple_are_counted():
-    assert brief((3.14, 3.14, 1.0, 0.15, 0.15)) == "(2 × 3.14, 1, 2 × 0.15)"
+    assert brief((3.14,) * 8 + (1.0,) + (0.15,) * 3) == "(8 × 3.14, 1, 3 × 0.15)"
+    assert brief((256, 256)) == "(256, 256)"
     assert brief((256, 128)) == "(256, 128)"
     assert brief(()) == "()"
     assert (brief(0.5), brief(True), brief(None)) == (

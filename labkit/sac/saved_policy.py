@@ -124,8 +124,8 @@ def sample_observations(scale: np.ndarray) -> np.ndarray:
     """Observations `[1000, obs] float32` on which two forms of a policy are compared.
 
     Args:
-        scale: the divisor of each observation `[obs]`: about the largest value that it takes. Here
-            three standard deviations reach it.
+        scale: the divisor of each observation `[obs]`. The numbers drawn here have a standard
+            deviation of a third of it.
     """
     generator = np.random.default_rng(0)
     return (generator.standard_normal((CHECKED, len(scale))) * scale / 3).astype(np.float32)

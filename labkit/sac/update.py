@@ -25,7 +25,7 @@ def make_update(
 
     Every replica takes its share of the one global batch, so that N replicas train on what one
     device would (TF-Agents' `Learner` gives each replica a whole batch instead). With a
-    `reflection`, every second row is reflected before.
+    `reflection`, every second row is reflected before the step.
 
     In a step that is not one of the actor's (`agent.actor_update_period`), the actor loss and the
     alpha loss are not computed, and 0 is returned for them.
@@ -69,7 +69,7 @@ def make_update(
 
 
 def every_second_reflected(rows: tf.Tensor, reflection: Reflection) -> tf.Tensor:
-    """The rows `[batch, width] float32`, with those of odd numbers reflected."""
+    """The rows `[batch, width] float32`; rows 1, 3, 5 and so on are reflected."""
     order, signs = reflection.of_row
     odd = tf.range(tf.shape(rows)[0]) % 2 == 1
     return tf.where(odd[:, None], tf.gather(rows, order, axis=1) * signs, rows)

@@ -184,22 +184,25 @@ def environment_source(config: SACConfig, make_env: MakeEnv | None) -> MakeEnv |
 
 
 def check_tuned(config: SACConfig, env: PyEnvironment) -> None:
-    """Rejects what belongs to one environment for another one, which `make_env` returned.
+    """Rejects settings of one environment if `make_env` returned another one.
 
-    `config.env_name` chooses them for fields that are left open.
+    Fields that are left open have the values of `config.env_name`.
 
     Raises:
         ParameterError: `config.env_name` is in `TUNED`, or its symmetry is used, and the
-            environment is not the one of that id.
+            environment is not the one of that id, or has other observations or actions.
     """
     special = config.env_name in TUNED or config.symmetry_augmentation
     if special and environment_name(env) != config.env_name:
         name = type(raw_env(env)).__name__
         allowed = (
             f"a name for the environment of `make_env`, such as {name!r}: this one chooses the "
-            "reward scale, observation scale, symmetry and others of its own"
+            "reward scale, observation scale, reflection and other settings of that environment"
         )
         raise invalid("env_name", config.env_name, allowed)
+    if config.reflection and layout_of(env) != Layout(*config.reflection.sizes):
+        allowed = f"False: observations or actions are not those of {config.env_name}"
+        raise invalid("symmetry_augmentation", True, allowed)
 
 
 def warm_up(config: SACConfig, components: TrainingComponents) -> None:

@@ -16,7 +16,6 @@ from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent, state_variables
 from labkit.sac.evaluation import Evaluation
 from labkit.sac.update import flat_weights, make_steps, make_update
-from labkit.symmetry import REFLECTIONS
 from labkit.training import checkpoint
 from labkit.training.logger import RunLogger
 from labkit.training.run_directory import Run, read_metrics
@@ -43,8 +42,7 @@ class Learner:
     ):
         self.config, self.run, self.agent, self.replay = config, run, agent, replay
         self.executor = executor
-        reflection = REFLECTIONS[config.env_name] if config.symmetry_augmentation else None
-        self._update = make_update(agent, layout, strategy, reflection)
+        self._update = make_update(agent, layout, strategy, config.reflection)
         # Compiled now: this creates Adam's moments, which a checkpoint may restore.
         batch = tf.TensorSpec([config.batch_size, layout.width], tf.float32)
         self._update.get_concrete_function(batch)

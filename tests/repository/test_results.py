@@ -174,6 +174,8 @@ def test_machines_that_round_differently_are_named(tmp_path):
     begins_with(tmp_path / "defaults" / "seed-1", 0.5, 1)
     begins_with(tmp_path / "no-n_step" / "seed-1", 0.5, 1, n_step=1)
     begins_with(tmp_path / "no-observation_scale" / "seed-1", 0.7, 1, observation_scale=())
+    scale = study.EARLIER_SCALE
+    begins_with(tmp_path / "earlier-uniform" / "seed-1", 0.6, 1, observation_scale=scale)
     alike = ablations.rounding(compare.find_runs(tmp_path)[0])
     assert "have equal returns to 9 decimals (1 seed with several runs)" in alike
     begins_with(tmp_path / "no-critic_layer_norm" / "seed-1", 0.5000001, 1, critic_layer_norm=False)
