@@ -19,25 +19,6 @@ from labkit.plotting import run_plots
 MARKS = ("<!-- written by make results: begin -->", "<!-- written by make results: end -->")
 
 
-def earlier_rows(found: Sequence[TrackedRun]) -> list[list[str]]:
-    """The rows of the defaults before the present ones, `earlier-uniform`."""
-    rows = []
-    for budget in results_page.budgets():
-        runs = results_page.of("earlier-uniform", found, budget)
-        if runs:
-            table = compare.scores(runs, study.iterations("earlier-uniform", budget))
-            rows.append(
-                [
-                    f"labkit, earlier defaults, {counted(len(runs), 'seed')}",
-                    spaced(budget),
-                    aggregate(table["return"].to_numpy()),
-                    f"{table['return'].min():+.2f}",
-                    f"{table.distance.mean():.1f} m",
-                ]
-            )
-    return rows
-
-
 def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     """Returns README.md with the study's results of the defaults between its two marks."""
     rows, figure, reached = [], "default/curve.png", []
@@ -61,7 +42,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
         )
         if len(runs) > 1:
             figure = f"curves-{budget}.png"
-    rows += earlier_rows(found) + long_run.rows()
+    rows += long_run.rows()
     tutorial_steps, tutorial_return = run_plots.PUBLISHED_CURVE[-1]
     published = [
         (
