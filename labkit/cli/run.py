@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,19 +142,42 @@ def _execute(
     with _bars(state), signals.stop_request(stop.touch):
         try:
             paths = _unformatted(notebook), _unformatted(output)
-            papermill.execute_notebook(*paths, parameters, progress_bar=cells)
+            _run_cells(lambda: papermill.execute_notebook(*paths, parameters, progress_bar=cells))
         except PapermillExecutionError as error:
             if error.ename == "KeyboardInterrupt" and stop.exists():
                 return 130, f"stopped {error.evalue}; the same command starts it again"
             reason = f"{error.ename}: {error.evalue}".splitlines()[0]
             return 1, f"{reason}\nthe cell that failed is marked in {output}"
-        except RuntimeError as error:  # nbclient's, also for a kernel that ends as it starts
+        except RuntimeError as error:  # nbclient's
             if "Kernel died" not in str(error):
                 raise
             raise RunError(_killed(output.parent)) from None
         except KeyboardInterrupt:
             return 130, f"interrupted; the results so far are in {output.parent}"
     return 0, f"done: {output}"
+
+
+def _run_cells(execute_notebook: Callable[[], object]) -> None:
+    """Executes a notebook; starts its kernel once more if it ends before the first cell.
+
+    Jupyter chooses the kernel's ports before the kernel opens them. Another program may take one
+    in between.
+
+    Raises:
+        RunError: the second kernel also ended before the first cell.
+    """
+    for again in (False, True):
+        try:
+            execute_notebook()
+            return
+        except RuntimeError as error:  # jupyter_client's
+            if "before replying to kernel_info" not in str(error):
+                raise
+            if again:
+                raise RunError(
+                    "the notebook's kernel ended twice before its first cell; its output is above"
+                ) from None
+        print("the kernel ended before its first cell; it is started again", file=sys.stderr)
 
 
 def _killed(run_dir: Path) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from labkit.cli import run as launcher
 from labkit.cli.main import main
 from labkit.cli.run import check, execute
 from labkit.config import SACConfig
-from labkit.errors import poll
+from labkit.errors import RunError, poll
 
 
 def run(*arguments: str) -> int:
@@ -113,6 +114,34 @@ components.warm_up(config, made)
     err = capfd.readouterr().err
     assert "stopped before training began; the same command starts it again" in err
     assert not list((tmp_path / "run").glob(".stop-*"))
+
+
+@pytest.mark.parametrize(("failures", "status"), [(1, 0), (2, "the notebook's kernel ended twice")])
+def test_a_kernel_that_cannot_start_is_started_once_more(
+    tmp_path, monkeypatch, capfd, failures, status
+):
+    """A kernel ends at once if another program took one of its ports, as this one does at first."""
+    start = f"{sys.executable} -m ipykernel_launcher -f {{connection_file}}"
+    script = f"echo >> starts; [ $(wc -l < starts) -gt {failures} ] || exit 1; exec {start}"
+    spec = tmp_path / "kernels" / "unlucky"
+    spec.mkdir(parents=True)
+    argv = ["sh", "-c", f"cd {tmp_path}; {script}"]
+    spec.joinpath("kernel.json").write_text(json.dumps({"argv": argv, "display_name": "unlucky"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    cell = nbformat.v4.new_code_cell("open('executed', 'x').close()")
+    content = nbformat.v4.new_notebook(cells=[cell])
+    content.metadata["kernelspec"] = {"name": "unlucky", "display_name": "", "language": "python"}
+    nbformat.write(content, tmp_path / "small.ipynb")
+    (tmp_path / "run").mkdir()
+    if status == 0:
+        assert execute(tmp_path / "small.ipynb", tmp_path / "run", {}) == 0
+    else:
+        with pytest.raises(RunError, match=status):
+            execute(tmp_path / "small.ipynb", tmp_path / "run", {})
+    again = "the kernel ended before its first cell; it is started again\n"
+    assert capfd.readouterr().err.count(again) == 1
+    assert (tmp_path / "executed").exists() == (status == 0)
+    assert len((tmp_path / "starts").read_text()) == 2
 
 
 def test_the_bar_of_a_resumed_run_begins_with_its_steps(tmp_path, monkeypatch):

@@ -81,7 +81,8 @@ def test_a_second_sweep_runs_only_the_failed_seed(notebook, tmp_path, capfd):
     into = tmp_path / "runs"
     jobs = plan(notebook, ["0", "1", "7"], SHORT, into)
     unfinished = sweep.run_all(notebook, jobs, workers=2)
-    assert [job.name for job in unfinished] == ["defaults/seed-7"]
+    logs = {job.name: job.log.read_text() for job in jobs}
+    assert [job.name for job in unfinished] == ["defaults/seed-7"], logs
     err = capfd.readouterr().err
     assert "done: defaults/seed-0" in err
     assert "failed: defaults/seed-7: the cell that failed is marked in" in err
