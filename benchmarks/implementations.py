@@ -89,7 +89,7 @@ def list_implementations(with_peers: bool) -> list[Implementation]:
         Implementation("labkit", "labkit, its defaults", "benchmarks.run_labkit"),
         Implementation(
             "labkit_same",
-            "labkit, the peers' work",
+            "labkit, the same work",
             "benchmarks.run_labkit",
             arguments=("--same-work",),
         ),

@@ -124,11 +124,11 @@ def verdict(rows: Sequence[dict[str, Any]]) -> str:
     text = f"{len(reached)} of {counted(len(rows), 'run')} reached a mean of {SOLVED:.0f}; {tested} of these were tested with new episodes, which confirmed {len(solved)}."
     if unconfirmed:
         again = sum(not one["replaced"] for one in unconfirmed)
-        text += f" In {counted(len(unconfirmed), 'other case')}, the policy was not saved, so nobody can test it."
+        text += f" In {counted(len(unconfirmed), 'other case')}, the policy was not saved, so it cannot be tested."
         if again:
-            text += f" New runs have replaced {len(unconfirmed) - again} of these runs; {again} must still be repeated."
+            text += f" New runs of the same seeds have replaced {len(unconfirmed) - again} of these; {again} must still be repeated."
         else:
-            text += " New runs have replaced all of these."
+            text += f" New runs of the same seeds have replaced these {len(unconfirmed)}."
     return text
 
 

@@ -56,8 +56,8 @@ def text(results: dict[str, Any]) -> str:
 def _throughput(results: dict[str, Any]) -> str:
     typical = medians(results["implementations"])
     columns = ("labkit", "labkit_same")  # whose rate over the others' the table shows
-    header = ("", "iterations/s", "lowest to highest", "labkit's defaults are")
-    header += ("the same work is", "CPU ms each", "peak MiB")
+    header = ("", "iterations/s", "lowest to highest", "defaults ÷ row")
+    header += ("same work ÷ row", "CPU ms each", "peak MiB")
     rows = []
     for key, entry in results["implementations"].items():
         if key not in typical:

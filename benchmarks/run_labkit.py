@@ -1,4 +1,4 @@
-"""labkit's local executor, `labkit.train`: with its defaults, or with the peers' work."""
+"""labkit's local executor, `labkit.train`: with its defaults, or with the work of the peers."""
 
 import argparse
 import contextlib
@@ -38,11 +38,16 @@ def configure(
 ) -> labkit.SACConfig:
     """The defaults for the Minitaur, without evaluations.
 
-    With `same_work` each iteration does what it does in the peers: plain critics, and a gradient
-    step of the actor too. The run writes a row of metrics at the end of the warm-up and of the
-    timed iterations.
+    With `same_work` each iteration does what it does in the peers: plain critics, a gradient step
+    of the actor too, and a batch drawn from all transitions alike, without reflections. The run
+    writes a row of metrics at the end of the warm-up and of the timed iterations.
     """
-    work = {"critic_layer_norm": False, "actor_update_period": 1} if same_work else {}
+    plain = {
+        "critic_layer_norm": False,
+        "actor_update_period": 1,
+        "recent_transitions": 0,
+        "symmetry_augmentation": False,
+    }
     return labkit.SACConfig(
         num_iterations=warmup + iterations + 1,
         initial_collect_steps=initial,
@@ -52,7 +57,7 @@ def configure(
         policy_save_interval=0,
         action_repeat=1,
         collect_steps_per_iteration=1,
-        **work,
+        **(plain if same_work else {}),
     )
 
 

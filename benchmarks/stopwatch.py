@@ -87,7 +87,9 @@ def worker(main: Callable[[argparse.Namespace], dict[str, Any]]) -> None:
     parser.add_argument(
         "--actor-update-period", type=int, default=1, help="critic steps for each of the actor"
     )
-    parser.add_argument("--same-work", action="store_true", help="labkit with the peers' work")
+    parser.add_argument(
+        "--same-work", action="store_true", help="labkit with the same work as the peers"
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="stored transitions")
     parser.add_argument("--rounds", type=int, default=3, help="timings of each number of these")
     options = parser.parse_args()

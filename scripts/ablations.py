@@ -201,18 +201,18 @@ REASONS = """
 
 The reason for each choice:
 
-- **Reward scale and initial temperature** together set the weight of the reward against the entropy bonus. The Minitaur's reward is about 0.01 a
+- **Reward scale and initial temperature** together set the weight of the reward against the entropy bonus. The Minitaur's reward is about 0.02 a
   step when it walks, and 0.0025 in absolute value for random actions. At α = 1 the entropy bonus is about 5 a step (eight actions between -1 and 1, in nats), so the return that the critic learns is
   almost all entropy. With a scale of 20 and log α = -4, reward and bonus have a similar magnitude from the first step.
 - **Observation scale**: under random actions, motor velocities vary by 13 rad/s, motor angles by 0.3 rad, and the three components of the base's quaternion that tell its tilt and heading by 0.04 to 0.09. Without scaling, the
-  velocities dominate the input of the first layer. The divisors bring angles, velocities, torques and tilt to a similar size, so the tilt counts as much as a velocity. The earlier scale divided angles by 3.14 and the quaternion by 1, so after the division both varied by about a tenth of what the velocities did.
+  velocities dominate the input of the first layer. The divisors bring angles, velocities, torques and tilt to a similar size: while the robot walks, angles and tilt vary about half as much as velocities (notebook 03 measures this). The earlier scale divided angles by 3.14 and the quaternion by 1, so after the division both varied by about a tenth of what the velocities did.
 - **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 steps after it was stored. labkit keeps 1 000 000.
 - **Recent transitions**: a transition holds the rewards of five steps of the policy that collected it. Nothing corrects them for a later policy, so an old transition says too little about what
-  the present policy earns. A table of the newest 20 000 alone (`small-table`) learns fast, but two of its three seeds kept falling, perhaps because it forgets what earlier falls taught. So half of each batch comes from the newest
+  the present policy earns. A table of the newest 20 000 alone (`small-table`) learns fast, but its robots still fell late in training, perhaps because it forgets what earlier falls taught (the [trials](trials/README.md) count the falls of one seed). So half of each batch comes from the newest
   20 000 transitions, and half from all (compare Wang and Ross, 2019).
 - **Symmetry augmentation**: the mirror image of what the robot did is something it could have done, too. So every second transition of a batch is reflected (Mishra et al., 2019), and what the robot learns for one leg, it learns for the opposite leg.
 - **Target entropy** of -8 is minus one nat for each dimension of the action (Haarnoja et al., 2018). TF-Agents' default is half of that, which asks for more noise in the actions.
-- **n-step returns**: an action lasts 10 ms and moves a walking robot by about a centimetre. The sum of five rewards carries more signal than a single one.
+- **n-step returns**: an action lasts 10 ms and moves a walking robot by one to two and a half centimetres. The sum of five rewards carries more signal than a single one.
   One update also carries a value back over five states instead of one, so a value needs only a fifth as many updates to reach an earlier state.
 - **Discount**: at 0.99 per step of 10 ms, the horizon is about one second, so a fall loses about one second of reward. At 0.995 the horizon is two seconds.
 - **Learning rates** of 1e-3 learn fast, but late in training they make the policy change much between two evaluations. So they decay: those of the critics to a half after 20 000

@@ -114,8 +114,8 @@ def text(found: list[dict[str, Any]]) -> str:
     make peers ARGS=page                # the pages alone
 
 Each run trains in the same registered environment for {spaced(ENV_STEPS)} env steps, with one gradient step for each env step after the warm-up. Then it
-plays 20 deterministic episodes. "labkit's choices" are scaled observations, rewards × 20, five-step returns, γ = 0.995, a warm-up of 5 000 env steps, a
-learning rate of 1e-3 that decays as in labkit, and labkit's target entropy and initial temperature. Their batches are drawn from all transitions alike, and no transition is reflected. "labkit's earlier choices" have a target entropy of -4 and a
+plays 20 deterministic episodes. "labkit's choices" (`-tuned`) are scaled observations, rewards × 20, five-step returns, γ = 0.995, a warm-up of 5 000 env steps, a
+learning rate of 1e-3 that decays as in labkit, a target entropy of -8 and an initial log α of -4. Their batches are drawn from all transitions alike, and no transition is reflected. "labkit's earlier choices" (`-earlier`) have a target entropy of -4 and a
 scale of the observations that leaves angles and attitude small, as labkit's defaults had. In SBX, fewer rates decay: none in CrossQ, and in SAC not that of
 the temperature. The rate of SAC's delayed actor decays by env steps; in labkit it decays by steps of the actor, which are half as many. SBX's SAC also has critics with layer
 normalisation and a delayed actor. CrossQ normalises its critics and delays its actor by default. With its defaults, a

@@ -29,7 +29,9 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
         table = compare.scores(runs, study.iterations("defaults", budget))
         rows.append(
             [
-                f"labkit, defaults, {counted(len(runs), 'seed')}",
+                f"labkit, defaults, {counted(len(runs), 'seed')}"
+                if len(runs) < 5
+                else "labkit, defaults",
                 spaced(budget),
                 aggregate(table["return"].to_numpy()),
                 f"{table['return'].min():+.2f}",

@@ -65,8 +65,8 @@ This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registere
 ablation (the defaults with one choice set to the value of the source document, TF-Agents' tutorial on SAC), or other settings that are named below. A final return is the mean
 return of 20 deterministic episodes after the last step, in the environment's own reward. Length and seeds
 of a run were fixed before it started; no checkpoint and no seed was chosen by its score. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
-play different final episodes (`labkit.training.components.evaluation_seed`). One command
-computes every number and figure below from the runs in [study/](study):
+play different final episodes (`labkit.training.components.evaluation_seed`). One command writes
+this page. It computes the tables and figures from the runs in [study/](study), [peers/](peers), [million/](million) and [v0.1/](v0.1); the reasons under "The choices" are written by hand:
 
     make results                       # makes the missing runs (a day for all), then writes this page
     make results ARGS=page             # the page alone, in seconds
@@ -79,10 +79,11 @@ normally distributed returns measured how often such an interval contains the tr
 draws, so a repeated run of a seed has another score.
 
 The defaults changed after labkit 0.1. [The study of labkit 0.1](v0.1/README.md) has its own page; its runs are not compared with those below.
-Four settings, whose names begin with `earlier-`, were the defaults for a time, before the present ones were chosen. The page lists every run of them. The plan of `earlier-uniform` changed
+Four settings, whose names begin with `earlier-`, were the defaults for a time, before the present ones were chosen. The page lists every run that the study made of them. Other runs with the same parameters are among the trials (`learning-rate-1e-3` and `averaged-policy` have those of `earlier-1e-3`) and among the earlier runs of [notebook 03](default/README.md). The plan of `earlier-uniform` changed
 four times: the checkpoints of seeds 2 to 4, then of seeds 1 and 5 to 8, then of seed 17 were lost with their machines, and new seeds took their place; the runs of seeds 18 and 19 were stopped when the defaults changed. Its ablations are among the [trials](trials/README.md).
 `target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it, took its place. Its plan of five seeds ended with seed 12, which scored far below the others. `small-table` was planned with five seeds, too; after three of them, batches of which half comes from the newest 20 000 transitions took its place, because they led to fewer falls in a trial of one seed. Then the observation scale was changed and `symmetry_augmentation` was added: see the [trials](trials/README.md). The page has no setting with the defaults in between.
-[The trials](trials/README.md) are runs of other settings, made while the defaults were chosen and later. [Another page](peers/README.md) has other libraries on the same robot.
+The runs of 300 000 env steps continue those of seeds 1 to 3, as planned first. For a day, the plan named seeds 6 to 8, because the checkpoints of the others were thought to be lost; none of these was run.
+[The trials](trials/README.md) are runs that the study does not count, made while the defaults were chosen and later. Two of them have the parameters of a setting of this page: `capacity-20000_target-entropy-8` those of `small-table`, and `target-entropy-8` those of the setting with this name. [Another page](peers/README.md) has other libraries on the same robot.
 """
 
 

@@ -38,9 +38,16 @@ def main(run_dir: Path, target: Path) -> None:
     metrics = run_directory.read_metrics(run_dir)
     run_plots.learning_curve(metrics).savefig(target / "curve.png", dpi=110)
     run_plots.training_figure(metrics).savefig(target / "training.png", dpi=110)
-    frames = list(imageio.imiter(run_dir / "videos" / "after.mp4"))
-    (target / "strip.png").write_bytes(video.film_strip(frames, columns=6))
+    (target / "strip.png").write_bytes(strip(target / "after.mp4"))
     (target / "README.md").write_text(page(run_dir, metrics, target))
+
+
+def strip(clip: Path) -> bytes:
+    """A film strip of a clip, with its time below each picture; a clip is in real time."""
+    frames = list(imageio.imiter(clip))
+    fps = imageio.immeta(clip)["fps"]
+    captions = [f"{number / fps:.1f} s" for number in range(len(frames))]
+    return video.film_strip(frames, columns=6, captions=captions)
 
 
 def page(run_dir: Path, metrics: pd.DataFrame, target: Path) -> str:

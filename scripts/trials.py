@@ -82,6 +82,7 @@ def row(folder: Path) -> dict[str, str]:
     walks = milestones.sustained(rows.env_step.tolist(), means.tolist(), 10.0)
     values = content["config"]
     return {
+        "folder": f"`{folder.parent.name}`",
         "differs from the defaults in": setting(values),
         "change of the code": change(folder.parent),
         "gradient steps per env step": f"{ratio(rows):.3g}",
@@ -252,8 +253,8 @@ Some trials used code that labkit no longer has. `warm_up_correlation` is the co
 `greedy_share`, a parameter of labkit 0.1, is the share of the collected episodes that were deterministic. Two gradient steps per env step, and actions of several
 env steps, needed a change of the code, and so did the first trials with reflected transitions. If an action lasts several env steps in the code of a trial, `gamma`, `n_step` and `initial_collect_steps` count actions; in labkit's parameters, only `n_step` does.
 
-Most trials began from the defaults of their time, `earlier-uniform` in [the study](../README.md): each batch is drawn from all transitions alike, and the target entropy is -4. Of their changes of a single parameter, a lower target entropy gained most. With -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4, two seeds that learn slowly with
-these defaults had higher returns after 60 000 env steps. But runs of the same two seeds in the study, as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as
+Most trials began from the defaults of their time, `earlier-uniform` in [the study](../README.md): each batch is drawn from all transitions alike, and the target entropy is -4. One change of a single parameter was a lower target entropy: -8 (minus one nat for each dimension of the action, as in Haarnoja et al., 2018) in place of -4. Two seeds that learn slowly with
+`earlier-uniform`, 6 and 7, had {final("target-entropy-8", 6)} and {final("target-entropy-8", 7)} with it after 60 000 env steps. But runs of the same two seeds in the study, as the setting `target-entropy-8`, gained less: two runs of one seed differ by as much as
 the gain.
 
 {repeated_actions()}

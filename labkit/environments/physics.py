@@ -17,8 +17,8 @@ def step_seconds(env: "PyEnvironment") -> float:
         return inner.scene.dt
     if hasattr(inner, "tau"):
         return inner.tau
-    if hasattr(inner, "mujoco_renderer"):  # Gymnasium's MuJoCo robots
-        return float(inner.dt)
+    if isinstance(getattr(inner, "dt", None), float):  # the pendulum, and Gymnasium's MuJoCo robots
+        return inner.dt
     rates = [inner.metadata.get(key) for key in ("render_fps", "video.frames_per_second")]
     return 1.0 / next((rate for rate in rates if rate), 50)
 

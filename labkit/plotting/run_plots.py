@@ -31,7 +31,7 @@ PUBLISHED_LABEL = "TF-Agents tutorial, sampled actions, replay 10 000"
 
 RETURN = "return of an episode (sum of rewards)"
 NOTES = {  # the titles of the panels of `losses`
-    "critic_loss": "squared error: grows with the return",
+    "critic_loss": "half the squared TD errors",
     "actor_loss": "about −Q: falls as the robot improves",
     "alpha_loss": "0 where the entropy meets its target",
     "alpha": "the price of a nat of entropy",
@@ -218,7 +218,9 @@ def distance_and_length(metrics: pd.DataFrame) -> Figure:
             _draw_episodes(axes, evaluated, "env_step", name)
             _draw_mean(axes, evaluated["env_step"], means)
             label_axes(axes, "env steps", labels[name])
-            axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+            low, high = axes.get_ylim()
+            low = min(0, low)
+            axes.set_ylim(low, high + 0.03 * (high - low))  # dots at the top are not cut
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 

@@ -138,6 +138,11 @@ def test_other_pybullet_environments(name, capfd):
     assert capfd.readouterr() == ("", "")  # native code prints past Python
 
 
+def test_an_env_step_of_the_pendulum_takes_its_own_dt():
+    """Its metadata have 30 frames a second, but a step takes 50 ms."""
+    assert step_seconds(make_environment("Pendulum-v1")) == pytest.approx(0.05)
+
+
 def test_discrete_actions_are_rejected_by_name():
     with pytest.raises(ParameterError, match=r"actions of shape .*, got 'CartPole-v0'"):
         check_specs(make_environment("CartPole-v0"))

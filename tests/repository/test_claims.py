@@ -93,8 +93,8 @@ def test_the_lander_needs_new_episodes_to_count_as_solved(tmp_path, small_config
     unconfirmed = lunarlander_page.verdict([row])
     assert unconfirmed.startswith("1 of 1 run reached a mean of 200; 0 of these were tested")
     assert unconfirmed.endswith(
-        "In 1 other case, the policy was not saved, so nobody can test it. "
-        "New runs have replaced 0 of these runs; 1 must still be repeated."
+        "In 1 other case, the policy was not saved, so it cannot be tested. "
+        "New runs of the same seeds have replaced 0 of these; 1 must still be repeated."
     )
     for mean, word, count in ((190.0, "no: +190.0", 0), (230.0, "yes: +230.0", 1)):
         file = path / lunarlander_page.CONFIRMATION

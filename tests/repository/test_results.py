@@ -64,7 +64,7 @@ def test_the_plan_has_enough_seeds_of_the_defaults_and_three_of_each_ablation():
     assert len(seeds["defaults", 300_000]) == 3
     assert seeds["defaults", 100_000] == seeds["defaults", 60_000], "a longer run resumes a shorter"
     long, short = (set(seeds["defaults", budget]) for budget in (300_000, 100_000))
-    assert not long & short, "the checkpoints of the shorter runs are lost"
+    assert long <= short, "a longer run resumes a shorter"
     ablated = [f"no-{name}" for name in compare.TUTORIAL if name not in choices.RATES]
     ablated.append("no-learning_rates")
     assert all(len(seeds[name, 60_000]) == 3 for name in (*ablated, "source"))
@@ -208,7 +208,7 @@ def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
     assert re.search(r"\| 5 020 \| \+3\.00 \(nominal 95 % .*\| \+1\.00 \| 1\.5 m \|", text)
     assert "at a return of 15.0 (its `reward_threshold`); 0 of 5 runs" in text
     assert "-0.28" in text
-    assert "| labkit, defaults, 5 seeds | 5 020 |" in text
+    assert "| labkit, defaults | 5 020 |" in text
     assert "results/minitaur/curves-5020.png" in text
     assert readme_table.into_readme(text, found) == text
 
