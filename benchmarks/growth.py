@@ -46,16 +46,19 @@ class Table(reverb_replay.ReverbReplay):
 def main(options: argparse.Namespace) -> dict[str, Any]:
     """Measures the speed of each round and the memory at every size; see `summary`."""
     sizes = sorted(options.sizes or SIZES)
-    parts = components.build(configure(options.warmup, options.iterations, initial=1))
+    config = configure(options.warmup, options.iterations, initial=1)
+    recent = config.recent_transitions  # a second table of the newest, as in training
+    parts = components.build(config)
     parts.close()  # only its agent and environments are used
-    largest = Table(parts.layout, 2 * sizes[-1])  # room for the transitions of training
+    # Twice the size: room for the transitions of training.
+    largest = Table(parts.layout, 2 * sizes[-1], recent=recent)
     memory = {}
     for size in sizes:
         largest.grow(size)
         if size == sizes[0]:  # let TensorFlow and Reverb allocate their memory first
             _rate(parts, largest, options)
         memory[size] = resident_mib()
-    others = [Table(parts.layout, 2 * size) for size in sizes[:-1]]
+    others = [Table(parts.layout, 2 * size, recent=recent) for size in sizes[:-1]]
     for table, size in zip(others, sizes[:-1], strict=True):
         table.grow(size)
     tables = [*others, largest]
