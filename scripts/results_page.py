@@ -125,8 +125,13 @@ of the first of the two. "Minutes to" is the training time until then, without w
 Published: PPO2 {PPO2:+.2f} after 2 000 000 steps, evolution strategies at best {ES:+.2f} (the library estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \
 the TF-Agents tutorial {tutorial_return:+.2f} after {spaced(tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS)} (sampled actions).
 
-![Returns over env steps: {counted(len(runs), "seed")}{", their interquartile mean" * (len(runs) > 1)}, and published results]({figure})
+![Returns over env steps: {counted(len(runs), "seed")}{mean_drawn(len(runs))}, and published results]({figure})
 """
+
+
+def mean_drawn(count: int) -> str:
+    """What the figure of so many seeds draws besides them: see `aggregate`."""
+    return "" if count == 1 else f", their {'interquartile ' * (count >= 5)}mean"
 
 
 def earlier_defaults(iterations: int) -> str:
