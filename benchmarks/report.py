@@ -314,7 +314,7 @@ def _draw_breakdown(axes: Axes, results: dict[str, Any]) -> None:
     marked = [name for name in names if name in least]
     axes.barh(marked, [least[n] for n in marked], color=ORANGE, height=0.25, label="computed floor")
     axes.invert_yaxis()
-    axes.set_xlabel("milliseconds of one iteration; gradient steps run in parallel in a thread")
+    axes.set_xlabel("milliseconds of one iteration\n(gradient steps run in a second thread)")
     axes.margins(x=0.12)
     axes.legend(loc="upper right")
     axes.grid(axis="y", visible=False)

@@ -114,10 +114,7 @@ def growth(results: dict[str, Any]) -> str:
         return ""
     share = report.paired_ratios(results["growth"])[-1]
     smallest, largest = (spaced(results["growth"]["sizes"][place]) for place in (0, -1))
-    return (
-        f"A full\nreplay table slows the loop down: with {largest} transitions it runs at {share:.0%} of the speed that it has with {smallest}. "
-        f"The aim is {report.GROWTH_AIM:.0%}. "
-    )
+    return f"With\n{largest} transitions in the replay table, the loop runs at {share:.0%} of the speed that it has with {smallest} (aim: at least {report.GROWTH_AIM:.0%}). "
 
 
 def reservation(limits: Sequence[str]) -> str:
