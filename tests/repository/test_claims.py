@@ -268,12 +268,13 @@ def test_readme_has_the_measured_throughput():
     text = tracked(status.FRONT, status.MARKS)
     results = json.loads((status.RESULTS / "throughput.json").read_text())
     ours, theirs = (
-        np.median([repeat["rate"] for repeat in results["implementations"][key]["repeats"]])
+        [repeat["rate"] for repeat in results["implementations"][key]["repeats"]]
         for key in ("labkit", "published")
     )
-    assert f"loop is {ours / theirs:.1f} times as fast" in text
+    times = np.median(np.divide(ours, theirs))  # the rounds' own ratios
+    assert f"loop is {times:.1f} times as fast" in text
     last = np.median(np.divide(results["growth"]["rates"][-1], results["growth"]["rates"][0]))
-    assert f"at {last:.0%} of the speed that it has with 10 000. The aim is 90%." in text
+    assert f"at {last:.0%} of the speed that it has with 10 000 (aim: at least 90%)." in text
     assert results["machine"]["commit"] in text
 
 
