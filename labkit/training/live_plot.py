@@ -5,10 +5,12 @@ they appear once, at the end. In plain Python neither appears.
 """
 
 import base64
+import contextlib
 import time
 
 from tqdm import tqdm
 
+from labkit.errors import ParameterError
 from labkit.plotting import run_plots, style
 from labkit.training import run_directory
 from labkit.training.progress import Display, Sink, in_kernel, watched
@@ -50,14 +52,20 @@ class LivePlot(Sink):
             self._draw()
 
     def _draw(self) -> None:
-        """Replaces the figure if the metrics have grown since it was drawn."""
-        begin, size = time.monotonic(), self._run.metrics_bytes()
-        if size != self._drawn_bytes and len(metrics := self._run.metrics()):
-            figure = run_plots.training_figure(metrics)
-            png = base64.b64encode(style.png_of(figure)).decode()
-            alt = {"image/png": {"alt": style.describe(figure)}}
-            self._figure.put({"image/png": png, "text/plain": "the training so far"}, alt)
-            self._drawn_bytes = size
+        """Replaces the figure if the metrics have grown since it was drawn.
+
+        A `metrics.csv` that is missing or damaged is left to the training, which repairs it or
+        says what is wrong.
+        """
+        begin = time.monotonic()
+        with contextlib.suppress(OSError, ParameterError):
+            size = self._run.metrics_bytes()
+            if size != self._drawn_bytes and len(metrics := self._run.metrics()):
+                figure = run_plots.training_figure(metrics)
+                png = base64.b64encode(style.png_of(figure)).decode()
+                alt = {"image/png": {"alt": style.describe(figure)}}
+                self._figure.put({"image/png": png, "text/plain": "the training so far"}, alt)
+                self._drawn_bytes = size
         spent = time.monotonic() - begin
         self._next_drawing = begin + max(SECONDS_BETWEEN_FIGURES, spent / LARGEST_SHARE)
 

@@ -107,3 +107,17 @@ def test_slow_drawing_is_repeated_less_often(tmp_path, monkeypatch):
     begin = time.monotonic()
     plot.show(None, {})
     assert plot._next_drawing - begin >= 0.3 / live_plot.LARGEST_SHARE
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_text("x")])
+def test_lost_or_damaged_metrics_are_left_to_the_training(tmp_path, monkeypatch, damage):
+    run = run_directory.Run.create(tmp_path, SACConfig())
+    run.log(env_step=1, gradient_step=1, wall_seconds=1.0, critic_loss=1.0)
+    damage(tmp_path / "metrics.csv")
+    shown = []
+    monkeypatch.setattr(live_plot, "watched", lambda: True)
+    monkeypatch.setattr(live_plot, "in_kernel", lambda: True)
+    monkeypatch.setattr(live_plot.Display, "put", lambda _, data, *more: shown.extend(data))
+    with live_plot.LivePlot(run) as plot:
+        plot.show(None, {})
+    assert set(shown) == {"text/plain"}, "there is nothing to draw"
