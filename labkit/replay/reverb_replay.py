@@ -224,8 +224,8 @@ class ReverbReplay(TransitionWriter):
     """A run's replay table on a Reverb server in this process, and the writer of its rows.
 
     For the arguments see `packed_table` and `start_server`. A snapshot overrides `limiter`. If
-    `recent` is not 0, a second table has as many of the newest rows; see `open_dataset`. Counters,
-    sizes and the limiter are those of the first table.
+    `recent` is not 0, a second table has as many of the newest rows, at most `capacity`; see
+    `open_dataset`. Counters, sizes and the limiter are those of the first table.
 
     Raises:
         ParameterError: the snapshot is not complete.
@@ -241,7 +241,7 @@ class ReverbReplay(TransitionWriter):
         snapshot: Path | None = None,
         recent: int = 0,
     ):
-        self._recent = recent
+        self._recent = min(recent, capacity)
         self.layout, self.capacity, self._folder = layout, capacity, folder
         self.sample_timeout = SAMPLE_TIMEOUT_SECONDS
         self._limiter, self._port = limiter, port

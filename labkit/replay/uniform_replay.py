@@ -37,16 +37,16 @@ class UniformReplay:
     the next `flush` on: a batch does not depend on how far a collector in another thread has come,
     so that a run repeats itself.
 
-    If `recent` is not 0, a second buffer holds as many of the newest rows, and gives a share of
-    each batch; see `transitions.recent_share`.
+    If `recent` is not 0, a second buffer holds as many of the newest rows, at most `capacity`, and
+    gives a share of each batch; see `transitions.recent_share`.
     """
 
     def __init__(self, layout: Layout, capacity: int, recent: int = 0):
-        self.layout, self.capacity, self._recent = layout, capacity, recent
+        self.layout, self.capacity, self._recent = layout, capacity, min(recent, capacity)
         self.sample_timeout = SAMPLE_TIMEOUT_SECONDS
         spec = tf.TensorSpec([layout.width], tf.float32, "row")
         self._buffer = TFUniformReplayBuffer(spec, batch_size=1, max_length=capacity)
-        self._newest = TFUniformReplayBuffer(spec, batch_size=1, max_length=recent or 1)
+        self._newest = TFUniformReplayBuffer(spec, batch_size=1, max_length=self._recent or 1)
         self._staged: list[np.ndarray] = []
 
         buffers = (self._buffer, self._newest) if recent else (self._buffer,)

@@ -133,14 +133,19 @@ def test_the_newest_transitions_are_restored(with_recent, tmp_path):
     assert set(newest) == set(range(121, 131)), "the oldest of the newest goes first"
 
 
-def test_more_recent_transitions_than_the_table_holds_are_all_of_them(tmp_path):
-    table = uniform_replay.UniformReplay(LAYOUT, 5, recent=10)
+@pytest.mark.parametrize("kind", [reverb_replay.ReverbReplay, uniform_replay.UniformReplay])
+def test_more_recent_transitions_than_the_table_holds_are_all_of_them(tmp_path, kind):
+    """What the table has dropped is not drawn any more, not even as a recent transition."""
+    table = kind(LAYOUT, 5, recent=10)
     for t in range(7):
         table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
-    table.save(tmp_path / "saved")
-    table.restore(tmp_path / "saved")
-    newest, all_rows = halves(table)
-    assert set(newest) == set(all_rows) == set(range(2, 7))
+    table.flush()
+    for saved in (tmp_path / "once", tmp_path / "twice"):
+        newest, all_rows = halves(table)
+        assert set(newest) == set(all_rows) == set(range(2, 7))
+        table.save(saved)
+        table.restore(saved)
+    table.close()
 
 
 def test_oldest_goes_first(table):
