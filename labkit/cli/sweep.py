@@ -152,8 +152,11 @@ def plan(
     for seed, config in configs.items():
         run_dir = into / setting / f"seed-{config.seed}"
         job = Job(run_dir, {**texts, "seed": seed}, config)
-        if (run_dir / "config.json").exists() and not job.finished():
-            run_directory.check_resumable(run_dir, job.config)
+        if job.finished():  # it may have lost its checkpoints
+            theirs = run_directory.read_config(run_dir)
+            run_directory.check_same(run_dir, theirs, config, but=("num_iterations",))
+        elif (run_dir / "config.json").exists():
+            run_directory.check_resumable(run_dir, config)
         jobs.append(job)
     return jobs
 

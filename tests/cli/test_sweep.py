@@ -17,7 +17,10 @@ from labkit.analysis.compare import find_runs
 from labkit.cli import sweep
 from labkit.cli.main import main
 from labkit.cli.sweep import free_share, plan
+from labkit.config import SACConfig
 from labkit.errors import ParameterError
+from labkit.sac.evaluation import Evaluation
+from labkit.training.run_directory import open_run
 
 ROOT = Path(__file__).parents[2]
 SWEEP = [sys.executable, "-m", "labkit.cli.main", "sweep"]
@@ -93,6 +96,15 @@ def test_a_second_sweep_runs_only_the_failed_seed(notebook, tmp_path, capfd):
     assert sweep.run_all(notebook, jobs, workers=2) == [jobs[2]]
     after = [job.log.stat().st_mtime_ns for job in jobs]
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False]
+
+
+def test_a_finished_run_of_another_configuration_is_not_taken_for_a_seed(notebook, tmp_path):
+    other = SACConfig(num_iterations=20, num_eval_episodes=1, gamma=0.5)
+    run = open_run(tmp_path / "runs" / "defaults" / "seed-0", other)
+    score = Evaluation((1.0,), (9.0,), (0.0,))
+    run.log_evaluation(score, env_step=20, gradient_step=20, wall_seconds=1)
+    with pytest.raises(ParameterError, match=r"gamma is 0\.5 there and 0\.99 here"):
+        plan(notebook, ["0"], SHORT, tmp_path / "runs")
 
 
 def test_a_stopped_sweep_resumes(notebook, tmp_path):
