@@ -259,7 +259,10 @@ def check_resumable(path: Path, config: SACConfig) -> None:
     taken = max(checkpoint.steps(path / "checkpoints"), default=None)
     if taken is None or not metrics.is_lost(path):
         metrics.check_columns(path)
-    if taken is None and is_finished(path, theirs):
+    interim = config.interim_eval_episodes >= config.num_eval_episodes  # looks like a final one
+    if taken is None and (
+        is_finished(path, theirs) or (_final_steps(path, theirs) - {0} and not interim)
+    ):
         allowed = "a new directory, or '' for the next number under runs/"
         why = "a finished run is never overwritten, and this one has no checkpoint to open it from"
         raise invalid("run_dir", str(path), f"{allowed}: {why}")
@@ -287,9 +290,18 @@ def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, .
 
 def is_finished(path: Path, config: SACConfig) -> bool:
     """Whether the run in `path` has the final evaluation after `config.num_iterations`."""
+    return config.num_iterations in _final_steps(path, config)
+
+
+def _final_steps(path: Path, config: SACConfig) -> set[int]:
+    """The gradient steps of its evaluations with as many episodes as a final one.
+
+    A run that was continued has several. None if its metrics are lost.
+    """
+    if metrics.is_lost(path):
+        return set()
     table = read_metrics(path, repaired=True)
-    at_end = table.eval_returns[table.gradient_step == config.num_iterations]
-    return bool((at_end.map(len) >= config.num_eval_episodes).any())
+    return set(table.gradient_step[table.eval_returns.map(len) >= config.num_eval_episodes])
 
 
 def _next_number(root: Path) -> Path:

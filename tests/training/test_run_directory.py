@@ -234,6 +234,28 @@ def test_a_finished_run_without_its_checkpoints_is_not_overwritten(tmp_path, ite
         run_directory.open_run(tmp_path, other)
 
 
+def test_a_finished_run_that_was_asked_for_more_is_not_overwritten_either(tmp_path):
+    run = run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=9, num_iterations=7))
+    score = Evaluation((1.0,) * 9, (9.0,) * 9, (0.0,) * 9)
+    run.log_evaluation(score, env_step=7, gradient_step=7, wall_seconds=1)
+    save_checkpoint(tmp_path, 7)
+    more = SACConfig(num_eval_episodes=9, num_iterations=9)
+    run_directory.open_run(tmp_path, more)
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(ParameterError, match="a finished run is never overwritten"):
+        run_directory.open_run(tmp_path, more)
+
+
+def test_a_run_that_lost_its_metrics_is_not_finished(tmp_path):
+    config = SACConfig(num_eval_episodes=1, num_iterations=7)
+    run_directory.open_run(tmp_path, config)
+    for content in ("", "\0" * 99):
+        (tmp_path / "metrics.csv").write_text(content)
+        assert not run_directory.is_finished(tmp_path, config)
+    (tmp_path / "metrics.csv").unlink()
+    assert not run_directory.is_finished(tmp_path, config)
+
+
 @pytest.mark.parametrize(
     "name",
     ["checkpoints", "checkpoints/deleted", "checkpoints/partial", "events", "policy"],
