@@ -98,12 +98,21 @@ def install() -> list[str]:
 
 
 def use_drive() -> None:
-    """Links `runs/` to Google Drive, so that runs and checkpoints survive the Colab machine."""
+    """Links `runs/` to Google Drive, so that runs and checkpoints survive the Colab machine.
+
+    Raises:
+        WrongRuntimeError: `runs/` exists and is not there.
+    """
     importlib.import_module("google.colab.drive").mount("/content/drive")
     kept = Path(os.environ.get("LABKIT_DRIVE", "/content/drive/MyDrive")) / "labkit" / "runs"
     kept.mkdir(parents=True, exist_ok=True)
-    if not Path("runs").exists():
-        Path("runs").symlink_to(kept)
+    link = Path("runs")
+    if not (link.exists() or link.is_symlink()):
+        link.symlink_to(kept)
+    if link.resolve() != kept.resolve():
+        raise WrongRuntimeError(
+            f"runs/ is not on Google Drive, but {link.resolve()}: rename it, then run this again"
+        )
     print(f"runs/ is {kept}")
 
 

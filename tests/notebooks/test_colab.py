@@ -84,6 +84,14 @@ def test_drive_keeps_the_runs(tmp_path, monkeypatch):
         )  # fmt: skip
     (tmp_path / "runs" / "0001").mkdir()
     assert (tmp_path / "d" / "labkit" / "runs" / "0001").is_dir()
+    (tmp_path / "runs").unlink()
+    (tmp_path / "runs").mkdir()  # as a first start without Drive leaves it
+    refused = subprocess.run(
+        [sys.executable, "-c", code, str(ROOT / "scripts")],
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert refused.returncode == 1
+    assert f"runs/ is not on Google Drive, but {tmp_path / 'runs'}: rename" in refused.stderr
 
 
 # --- the whole of it, minutes long: pytest -m slow tests/test_colab.py
