@@ -94,6 +94,7 @@ def solve(executor: str, seed: int) -> bool:
         train(executor, config, run)
     finally:
         over.set()
+        os.environ.pop(signals.FILE_VARIABLE, None)  # or the next training here would stop, too
     return has_ended(path, config)
 
 

@@ -155,6 +155,7 @@ def test_a_stop_ends_the_whole_command_with_one_line(tmp_path, monkeypatch, numb
         "confirming": "stopped",
     }[doing]
     assert done.stderr.splitlines()[-1] == f"{why}: the same command resumes"
+    assert signals.FILE_VARIABLE not in os.environ, "a later training would stop, too"
     assert not list(results.iterdir())
 
 
