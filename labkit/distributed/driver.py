@@ -33,7 +33,7 @@ from labkit.training.components import (
 )
 from labkit.training.environment_record import check_same_environment
 from labkit.training.files import write_atomically
-from labkit.training.learner import name_last_checkpoint
+from labkit.training.learner import check_executor, name_last_checkpoint
 from labkit.training.progress import Phases
 from labkit.training.run_directory import Run, check_same, open_run, removed_if_rejected
 from labkit.training.signals import StopRequest, stop_request
@@ -89,12 +89,15 @@ def train_on_ray(
     ray_cluster.check_address(address)
     ray_cluster.check_cpus(num_collectors)
     _check_picklable(make_env)
-    env = _check_environment(config, make_env, max_episode_steps, run)
-    layout = layout_of(env)
     new = run is None
-    run = run or open_run("", config)
-    check_same(run.path, run.config, config)
-    check_same_environment(run, env)
+    with contextlib.closing(_checked_environment(config, make_env, max_episode_steps, run)) as env:
+        layout = layout_of(env)
+        run = run or open_run("", config)
+        check_same(run.path, run.config, config)
+        check_executor(run.path, "ray")
+        check_same_environment(run, env)
+    if reason := read_kill_note(run.path):
+        print(f"the last start of this run: {reason}")
     ports.warn_once()
     begin = time.monotonic()
     with (
@@ -129,7 +132,7 @@ def _check_picklable(make_env: MakeEnv | None) -> None:
         raise invalid("make_env", make_env, allowed) from None
 
 
-def _check_environment(
+def _checked_environment(
     config: SACConfig, make_env: MakeEnv | None, max_episode_steps: int | None, run: Run | None
 ) -> "PyEnvironment":
     """Makes the environment once here, so that a mistake is named before any work."""

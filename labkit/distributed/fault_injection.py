@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import ray
 
 from labkit.distributed.context import NAMESPACE
+from labkit.distributed.supervisor import prefix_of_job
 from labkit.training.run_directory import Run
 
 LOOK_SECONDS = 0.1
@@ -45,11 +46,12 @@ def kill_once(run: Run, actor: str) -> Iterator[list[int]]:
 
 
 def _kill(actor: str) -> bool:
-    """Kills the actor, such that Ray restarts it; False if there is none."""
+    """Kills this process's actor, such that Ray restarts it; False if there is none."""
     if not ray.is_initialized():
         return False
     named = ray.util.list_named_actors(all_namespaces=True)
     names = [one["name"] for one in named if one["name"].endswith(f" {actor}")]
+    names = [name for name in names if name.startswith(prefix_of_job())]  # others share a cluster
     for name in names:
         ray.kill(ray.get_actor(name, NAMESPACE), no_restart=False)
     return bool(names)

@@ -123,9 +123,9 @@ class LearnerActor:
         self._evaluations.answer(key, evaluation)
 
     def _log_evaluations(self, learner: Learner) -> None:
-        self._evaluations.repeat()
         for request, result in self._evaluations.results():
             learner.log_evaluation(request.version, request.env_step, result, request.final)
+        self._evaluations.repeat()  # of those without an answer
 
     def _state(self) -> dict[str, Any]:
         """What a checkpoint of this executor holds besides the learner's."""

@@ -1,5 +1,6 @@
 """The actor supervisor: starts the Ray actors of a run, watches them and reports restarts."""
 
+import functools
 import time
 import uuid
 from collections.abc import Iterator
@@ -70,6 +71,11 @@ def restart_cost(restart: Restart, config: SACConfig, env_step: int) -> dict[str
     return lost
 
 
+def prefix_of_job() -> str:
+    """What the names of all actors begin with that this process has started on its cluster."""
+    return f"labkit {ray.get_runtime_context().get_job_id()} "
+
+
 class ActorSupervisor:
     """All actors of a run; after its first answer, each may be silent for `timeout` seconds."""
 
@@ -78,7 +84,11 @@ class ActorSupervisor:
         self.actors: dict[str, SupervisedActor] = {}
         self.head_lost = False
         self._head_checked_at = self._head_seen_at = time.monotonic()
-        self.prefix = f"labkit {uuid.uuid4().hex[:8]} "  # of the names of this run's actors
+
+    @functools.cached_property
+    def prefix(self) -> str:
+        """What the names of this run's actors begin with."""
+        return f"{prefix_of_job()}{uuid.uuid4().hex[:8]} "
 
     def start_actor(
         self,

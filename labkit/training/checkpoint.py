@@ -182,15 +182,15 @@ def latest(folder: Path) -> Path | None:
     return folder / f"{done[-1]:09d}" if done else None
 
 
-def load(checkpoint: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
-    """Reads a checkpoint's arrays and state.
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """Reads a checkpoint's `state.json`.
 
     Raises:
-        ParameterError: a file is missing, truncated or of another format; names the file.
+        ParameterError: a file is missing, or this one is damaged or of another format.
     """
-    text, archive = checkpoint / "state.json", checkpoint / "agent.npz"
+    text = checkpoint / "state.json"
     _check_complete(checkpoint)
-    check(checkpoint, only=(text.name, archive.name))
+    check(checkpoint, only=(text.name,))
     try:
         state = json.loads(text.read_text())
         version = state["format"]
@@ -198,6 +198,17 @@ def load(checkpoint: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
         raise ParameterError(f"{text} is damaged: it is not the JSON that labkit writes") from None
     if version != FORMAT:
         raise ParameterError(f"{text} has format {version}; this labkit reads format {FORMAT}")
+    return state
+
+
+def load(checkpoint: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """Reads a checkpoint's arrays and state.
+
+    Raises:
+        ParameterError: a file is missing, truncated or of another format; names the file.
+    """
+    state, archive = read_state(checkpoint), checkpoint / "agent.npz"
+    check(checkpoint, only=(archive.name,))
     try:
         with np.load(archive, allow_pickle=False) as arrays:
             return [arrays[name] for name in sorted(arrays.files)], state

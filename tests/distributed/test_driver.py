@@ -29,12 +29,15 @@ from labkit.distributed import (
     workers,
 )
 from labkit.distributed.evaluation_queue import EvaluationRequest, EvaluationRequester
+from labkit.distributed.learner_actor import LearnerActor
 from labkit.environments.make import make_environment
-from labkit.environments.watchdog import read_kill_note
+from labkit.environments.watchdog import NOTE, read_kill_note
 from labkit.errors import StalledError
 from labkit.replay import reverb_replay
+from labkit.replay.transitions import Layout
+from labkit.replay.uniform_replay import UniformReplay
 from labkit.sac.evaluation import Evaluation
-from labkit.training import run_directory
+from labkit.training import checkpoint, run_directory
 from labkit.training.environment_record import check_same_environment
 
 
@@ -66,6 +69,40 @@ def test_a_make_env_that_cannot_be_pickled_is_refused(small_config, tmp_path, mo
         labkit.train_on_ray(small_config(env_name="Line"), make_env=lambda: Line(lock))
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
+class Closing(Line):
+    """Says when it is closed."""
+
+    def close(self):
+        print("closed")
+
+
+def test_a_run_of_the_other_executor_is_refused_before_ray_starts(small_config, tmp_path, capsys):
+    settings = small_config(env_name="Closing")
+    run = run_directory.open_run(tmp_path, settings)
+    rows = UniformReplay(Layout(1, 1), 10)
+    checkpoint.save(tmp_path / "checkpoints", 7, [np.ones(1)], {"executor": "local"}, rows)
+    capsys.readouterr()
+    with pytest.raises(
+        config.ParameterError, match=r"a run of labkit\.train_on_ray: labkit\.train "
+    ):
+        labkit.train_on_ray(settings, run=run, make_env=Closing)
+    assert capsys.readouterr().out == "closed\n", "the environment does not stay open"
+
+
+def test_a_start_says_why_the_last_one_ended(small_config, tmp_path, capsys, monkeypatch):
+    settings = small_config(env_name="Line")
+    run = run_directory.open_run(tmp_path, settings)
+    (tmp_path / NOTE).write_text("the environment hung")
+
+    def no_ray(*arguments, **named):
+        raise StalledError("no Ray in this test")
+
+    monkeypatch.setattr(ray_cluster, "connection", no_ray)
+    with pytest.raises(StalledError, match="no Ray in this test"):
+        labkit.train_on_ray(settings, run=run, make_env=Line)
+    assert "the last start of this run: the environment hung\n" in capsys.readouterr().out
 
 
 def test_a_run_of_another_environment_is_refused_before_ray_starts(small_config, tmp_path):
@@ -225,6 +262,18 @@ def test_a_request_is_repeated_until_it_is_answered_and_counts_once(monkeypatch)
     assert requester.results() == []
     requester.repeat()
     assert len(sent) == 2
+
+
+def test_an_answered_request_is_logged_and_not_repeated(monkeypatch):
+    sent, logged = [], []
+    requester = EvaluationRequester(sent.append)
+    requester.request(10, 1_010, np.ones(3, np.float32), final=False)
+    (request,) = sent
+    requester.answer(request.key, Evaluation((1.0,), (2.0,), (3.0,)))
+    monkeypatch.setattr(evaluation_queue, "RETRY_SECONDS", -1)
+    learner = SimpleNamespace(log_evaluation=lambda *given: logged.append(given[:2]))
+    LearnerActor._log_evaluations(SimpleNamespace(_evaluations=requester), learner)
+    assert (len(sent), logged) == (1, [(10, 1_010)])
 
 
 def test_an_evaluator_that_is_behind_still_gets_the_final_request(monkeypatch, tmp_path):

@@ -8,7 +8,8 @@ import pytest
 
 from labkit.distributed import fault_injection
 
-NAMES = ["labkit 12ab learner", "labkit 12ab rollout worker 1", "labkit 12ab rollout worker 11"]
+NAMES = ["labkit 01 ab learner", "labkit 01 ab rollout worker 1", "labkit 01 ab rollout worker 11"]
+OTHERS = ["labkit 02 cd rollout worker 1", "labkit 02 cd evaluator"]  # of another process
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def killed(monkeypatch):
         calls.append((handle, no_restart))
         once.set()
 
-    listed = [{"name": name, "namespace": fault_injection.NAMESPACE} for name in NAMES]
+    listed = [{"name": name, "namespace": fault_injection.NAMESPACE} for name in OTHERS + NAMES]
     ray = SimpleNamespace(
         is_initialized=lambda: True,
         util=SimpleNamespace(list_named_actors=lambda all_namespaces: listed),
@@ -28,6 +29,7 @@ def killed(monkeypatch):
         kill=kill,
     )
     monkeypatch.setattr(fault_injection, "ray", ray)
+    monkeypatch.setattr(fault_injection, "prefix_of_job", lambda: "labkit 01 ")
     monkeypatch.setattr(fault_injection, "LOOK_SECONDS", 0.01)
     return SimpleNamespace(calls=calls, once=once)
 
