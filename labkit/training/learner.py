@@ -66,13 +66,7 @@ class Learner:
             ParameterError: it is damaged, of another agent, or of the other executor.
         """
         arrays, state = checkpoint.load(saved)
-        theirs = state.get("executor", "local")
-        if theirs not in (*EXECUTORS,):
-            what = f"{saved / 'state.json'} is damaged: it names no executor of labkit"
-            raise ParameterError(f"{what}, but {echo(theirs)}")
-        if theirs != self.executor:
-            allowed = f"a run of {EXECUTORS[self.executor]}: {EXECUTORS[theirs]} started this one"
-            raise invalid("run_dir", str(self.run.path), allowed)
+        _check_executor(state, saved, self.executor, self.run.path)
         checkpoint.assign(state_variables(self.agent), arrays, saved)
         with checkpoint.naming_damage(saved):
             length, self.step = int(state["metrics_bytes"]), int(state["step"])
@@ -203,9 +197,11 @@ class Learner:
 
     def evaluation_pending(self) -> bool:
         """Whether the last interim evaluation that was due is missing, that of step 0 included."""
-        total = self.config.num_iterations
-        last_due = self.step - self.step % (self.config.eval_interval or total)
-        return self.step < total and last_due not in {step for step, _ in self.evaluated}
+        if not (interval := self.config.eval_interval):
+            return False
+        last_due = self.step - self.step % interval
+        done = {step for step, _ in self.evaluated}
+        return self.step < self.config.num_iterations and last_due not in done
 
     def final_evaluation_pending(self) -> bool:
         """Whether all gradient steps are taken, but not yet the final evaluation."""
@@ -246,6 +242,26 @@ class Learner:
         """Saves the policy, unless that of this step is saved, and closes the files."""
         self._save_policy()
         self.logger.close()
+
+
+def check_executor(run_dir: Path, executor: str) -> None:
+    """Rejects a run whose newest checkpoint is of the other executor.
+
+    Raises:
+        ParameterError: names both; or the checkpoint is damaged.
+    """
+    if saved := checkpoint.latest(run_dir / "checkpoints"):
+        _check_executor(checkpoint.read_state(saved), saved, executor, run_dir)
+
+
+def _check_executor(state: dict[str, Any], saved: Path, executor: str, run_dir: Path) -> None:
+    theirs = state.get("executor", "local")
+    if theirs not in (*EXECUTORS,):
+        what = f"{saved / 'state.json'} is damaged: it names no executor of labkit"
+        raise ParameterError(f"{what}, but {echo(theirs)}")
+    if theirs != executor:
+        allowed = f"a run of {EXECUTORS[executor]}: {EXECUTORS[theirs]} started this one"
+        raise invalid("run_dir", str(run_dir), allowed)
 
 
 @contextlib.contextmanager

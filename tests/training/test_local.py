@@ -274,13 +274,20 @@ def test_it_learns_in_a_users_own_environment(small_config, tmp_path):
         initial_log_alpha=-6,
         critic_learning_rate=3e-3,
         actor_learning_rate=3e-3,
-        eval_interval=0,
+        eval_interval=800,
         num_eval_episodes=3,
     )
     run = labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Target)
     returns = run.metrics().eval_return.dropna()
     assert returns.iloc[0] < -0.1  # untrained: near 0
     assert returns.iloc[-1] > -0.01  # within 0.1 of the best action
+
+
+def test_without_an_interval_only_the_final_evaluation_is_played(small_config, tmp_path):
+    config = small_config(env_name="Target", num_iterations=20, eval_interval=0)
+    run = labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Target)
+    evaluated = run.metrics().dropna(subset="eval_return")
+    assert evaluated.gradient_step.tolist() == [20]
 
 
 def test_a_finished_run_goes_on_when_asked_for_more(small_config, tmp_path):
