@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1_500_000  # a notebook embeds several videos and should stay below 6 MB
 CRF = (27, 32, 37, 42, 47)  # x264 quality; a later value is used when the file is too large
+EVALUATED_STEPS = 5_000  # the longest evaluated episode that is recorded to its end
 KEPT_FRAMES = 40  # of a recording, for its film strip: 21 MB at 480 × 360
 HTML_WIDTH = 480  # pixels: the largest width of a video in a notebook
 Moment = tuple[int, float, bool]  # steps so far, last reward, episode over?
@@ -152,7 +153,7 @@ def record_evaluated(
     """Records episodes of an evaluation again, with the same seed, policy and environment.
 
     An evaluation seeds its environment once. The episodes before the last recorded one are
-    therefore played, too.
+    therefore played, too. An episode of more than `EVALUATED_STEPS` env steps is cut.
 
     Args:
         env: see `record_episode`.
@@ -173,7 +174,12 @@ def record_evaluated(
         if place in names:
             path = folder / f"{names[place]}.mp4"
             found[names[place]] = record_episode(
-                env, policy, path, step_seconds=step_seconds, max_bytes=max_bytes
+                env,
+                policy,
+                path,
+                step_seconds=step_seconds,
+                max_steps=EVALUATED_STEPS,
+                max_bytes=max_bytes,
             )
         else:
             play_episode(env, policy)

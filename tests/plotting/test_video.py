@@ -14,6 +14,7 @@ from PIL import Image
 from small_disk import fill, small_disk
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+from labkit.environments.make import make_environment
 from labkit.environments.seeding import raw_env
 from labkit.errors import StorageError
 from labkit.plotting import rendering, video, wall
@@ -376,6 +377,20 @@ def test_a_full_disk_is_named(minitaur, tmp_path, capfd):
         with pytest.raises(StorageError, match=r"b\.mp4 cannot be written \(ffmpeg ended: is"):
             record(minitaur, disk / "videos" / "b.mp4")
     assert capfd.readouterr().err == ""
+
+
+def test_an_evaluated_episode_is_recorded_to_its_end(tmp_path, monkeypatch):
+    """Some environments have longer episodes than the Minitaur: BipedalWalker has 1600 steps."""
+    env = make_environment("Pendulum-v1", seed=0, max_episode_steps=1_600)
+    moments = []
+
+    def played(env, policy, path, *, max_steps, **options):
+        moments.extend(video._play(env, policy, max_steps))
+
+    monkeypatch.setattr(video, "record_episode", played)
+    still = lambda _: np.zeros(1, np.float32)  # noqa: E731
+    video.record_evaluated(env, still, {"best": 0}, tmp_path, step_seconds=0.05, seed=5)
+    assert len(moments) == 1 + 1_600, "the reset, and each step"
 
 
 def test_episodes_of_an_evaluation_are_recorded_again(tmp_path):
