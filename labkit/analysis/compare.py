@@ -202,12 +202,20 @@ def _without_copies(runs: Sequence[TrackedRun]) -> tuple[list[TrackedRun], list[
         size = len(run.metrics)
         for other in kept if size else ():
             same = (run.setting, run.config.seed) == (other.setting, other.config.seed)
-            if same and run.metrics.equals(other.metrics.head(size)):
+            if same and _rows(run).equals(_rows(other).head(size)):
                 lines.append(f"left out: {run.path}, a copy of {other.path}")
                 break
         else:
             kept.append(run)
     return sorted(kept, key=lambda run: run.path), lines
+
+
+def _rows(run: TrackedRun) -> pd.DataFrame:
+    """Its metrics without the distances: those of a robot that cannot walk are NaN in a tuple.
+
+    Such tuples are never equal.
+    """
+    return run.metrics.drop(columns="eval_distances")
 
 
 def common_budget(runs: Sequence[TrackedRun]) -> int:

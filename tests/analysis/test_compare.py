@@ -139,6 +139,13 @@ def test_a_copy_of_a_run_is_left_out_and_named(tmp_path):
     assert compare.rank(compare.scores(found, 20)).seeds.tolist() == [3]
 
 
+def test_a_copy_of_a_run_without_distances_is_found_as_well(tmp_path):
+    write_run(tmp_path / "one", 0, [1.0, 2.0], walks=False)
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    found, lines = compare.find_runs(tmp_path)
+    assert (len(found), len(lines)) == (1, 1)
+
+
 @pytest.mark.parametrize("runs", [None, 7, [None], ["here", 7]])
 def test_runs_that_are_no_folders_are_one_line(runs):
     with pytest.raises(
