@@ -188,6 +188,7 @@ def sample(
         return next(client.sample(table, emit_timesteps=False, unpack_as_table_signature=True))
 
     waits = _waits(client, table, "sample", notice_seconds, limit_seconds)
+    end = time.monotonic() + limit_seconds
     drawn: list[Any] = []
     while len(drawn) < count:
         wait = next(waits)
@@ -195,7 +196,8 @@ def sample(
             time.sleep(min(0.02, wait))
             continue
         with quiet():  # Reverb sometimes logs that it uses no network within a process
-            drawn.append(wait_for(draw, client, table, "sample", wait))
+            left = max(0.0, end - time.monotonic())
+            drawn.append(wait_for(draw, client, table, "sample", left, left))
     return drawn
 
 

@@ -23,7 +23,10 @@ from labkit.runtime import quiet
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command: serves until SIGINT or SIGTERM, or until its parent process ends."""
+    """The command: serves until SIGINT or SIGTERM.
+
+    Without --tables it also ends when its parent process does, or closes standard input.
+    """
     description = __doc__.splitlines()[0]
     parser = argparse.ArgumentParser(prog="labkit.replay.serve", description=description)
     parser.add_argument("--port", type=int, default=0, help="to listen on; 0 takes a free one")

@@ -57,6 +57,19 @@ def test_a_busy_program_prints_the_reason_before_the_error(client, capsys):
     assert capsys.readouterr().out.startswith("waiting to sample for 0.1 s: 'two' holds 0 items")
 
 
+def test_the_time_limit_holds_for_a_request_that_another_client_was_faster_with(
+    client, monkeypatch, capsys
+):
+    """The look at the table allowed it, but it is blocked: here because the look was of another."""
+    look = rate_limiter.limiter_state
+    client.insert(np.int64(0), {"queue": 1.0})
+    monkeypatch.setattr(rate_limiter, "limiter_state", lambda client, _: look(client, "queue"))
+    begin = time.monotonic()
+    with pytest.raises(StalledError, match="gave up waiting to sample"):
+        rate_limiter.sample(client, "two", notice_seconds=0.2, limit_seconds=0.6)
+    assert 0.5 < time.monotonic() - begin < 20
+
+
 def test_a_full_queue_is_named_and_its_items_stay_queued(client, capsys):
     writer = write(client, "queue", 4)
     with pytest.raises(StalledError, match="'queue' has counted 3 inserts and 0 samples"):

@@ -109,6 +109,15 @@ def test_ports_of_any_listener_are_seen():
     check_port(port)
 
 
+@pytest.mark.parametrize("port", [-1, 65_536, 70_000])
+def test_a_number_that_is_no_port_is_one_line(port):
+    with pytest.raises(ParameterError, match=rf"^`port` must be from 1024 .*, got {port}$"):
+        check_port(port)
+    command = [sys.executable, "-m", "labkit.replay.serve", "--port", str(port)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
 def test_sigkill_is_noticed_and_stopping_is_harmless_however_often():
     process = server_process.start([full_table()])
     process.check()
