@@ -31,11 +31,10 @@ LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"  # in a checkou
 PORTS = {8888: "JupyterLab", 9999: "notebook 01", 6006: "TensorBoard"}
 RAY_LIMIT_SECONDS = 120
 RAY_TASK = """
-import ray
-ray.init(
-    address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
-)
-print(ray.get(ray.remote(lambda: 6 * 7).remote()))
+from labkit.distributed import ray_cluster
+with ray_cluster.connection(None, cpus=1):
+    import ray
+    print(ray.get(ray.remote(lambda: 6 * 7).remote()))
 """
 OK, NOTE, FAILS = "ok", "note", "fails"
 Finding = tuple[str, str]  # status, one line
