@@ -31,7 +31,9 @@ from benchmarks.page_text import spaced  # noqa: E402
 @click.argument("run_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("target", type=click.Path(file_okay=False, path_type=Path))
 def main(run_dir: Path, target: Path) -> None:
-    """Copies the small files of RUN_DIR to TARGET; replaces the files of an older run there."""
+    """Copies the small files of RUN_DIR to TARGET; another run there is renamed, not replaced."""
+    if replaced := tracked_runs.keep_replaced(run_dir, target):
+        click.echo(f"the run that was there is now {replaced}")
     tracked_runs.copy_records(run_dir, target)
     shutil.copytree(run_dir / "policy", target / "policy", dirs_exist_ok=True)
     shutil.copy(run_dir / "videos" / "after.mp4", target / "after.mp4")
