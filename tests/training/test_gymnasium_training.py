@@ -25,7 +25,7 @@ SMALL = {
     "actor_fc_layer_params": (16, 16),
     "critic_joint_fc_layer_params": (16, 16),
     "log_interval": 5,
-    "eval_interval": 0,
+    "eval_interval": 10,
     "num_eval_episodes": 1,
     "policy_save_interval": 0,
     "replay": "tf_uniform",
