@@ -156,8 +156,8 @@ uniformly and independently:
 {markdown(pd.DataFrame(ranges))}
 
 So training covered payloads up to {payload[1]:.1f} kg (the base has {mass:g} kg) and friction factors from {friction[0]:.2f} to {friction[1]:.2f}; grey bands in the figure mark these ranges.
-(A value counts as covered if the disturbance leaves the midpoint of the drawn range within that range.) Training covered no weak motors, because voltage and
-damping limit the speed of a motor, not its torque at rest. It also covered no noisy sensors and no late commands.
+(A value counts as covered if the disturbance leaves the midpoint of the drawn range within that range.) Training covered no weak motors: voltage and
+damping change the torque of a partial command or of a turning motor, but not the largest torque, 3.5 N m. It also covered no noisy sensors and no late commands.
 
 - The payload is added to the mass of the base, in kg. The foot friction is a factor on the drawn coefficient, the motor strength a factor on the torque.
 - The observation noise is normal. Its standard deviation is a share of 3.14 rad for angles, 20 rad/s for velocities, 5.7 N m for torques, and 1 for the

@@ -33,8 +33,8 @@ class Disturbance:
     Attributes:
         payload_kg: added to the mass of the base, inside the base.
         foot_friction: factor on the friction coefficient of the feet.
-        motor_strength: factor on the torque of every motor. The battery voltage, which limits the
-            speed of a motor, stays as drawn.
+        motor_strength: factor on the torque of every motor. The battery voltage and the motor's
+            damping stay as drawn.
         observation_noise: standard deviation of the normal noise on each observation, as a share
             of `NOISE_SCALE`. Neither reward nor termination depends on it.
         control_latency_seconds: from the choice of an action until the motors receive it, rounded
