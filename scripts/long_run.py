@@ -1,48 +1,80 @@
-"""The run of a million gradient steps, `results/minitaur/million`, in the pages of results."""
+"""The runs of a million gradient steps, of one seed each, in the pages of results.
+
+They are `results/minitaur/million` and folders beside it whose names begin with `million-`.
+"""
 
 # ruff: noqa: E501 (the lines of the page)
 
 from pathlib import Path
 
-import pandas as pd
+import attrs
 
 from benchmarks.page_text import spaced
 from labkit.analysis import compare
 
-RUN = Path(__file__).resolve().parent.parent / "results" / "minitaur" / "million"
+RESULTS = Path(__file__).resolve().parent.parent / "results" / "minitaur"
 
 
-def score() -> pd.Series | None:
-    """The run's row of `compare.scores`, and its `env_steps`; None if it is not tracked."""
-    if not (RUN / "metrics.csv").exists():
-        return None
-    (run,), _ = compare.find_runs(RUN)
+@attrs.frozen
+class LongRun:
+    """A finished run; `distance` in metres, `defaults` whether it has those of today."""
+
+    folder: Path
+    seed: int
+    env_steps: int
+    score: float
+    distance: float
+    defaults: bool
+
+    @property
+    def parameters(self) -> str:
+        """`defaults` or `earlier defaults`."""
+        return "defaults" if self.defaults else "earlier defaults"
+
+
+def finished() -> list[LongRun]:
+    """The runs with a final evaluation, those with today's defaults first."""
+    folders = [RESULTS / "million", *sorted(RESULTS.glob("million-*"))]
+    runs = [scored(folder) for folder in folders if (folder / "metrics.csv").exists()]
+    return sorted((run for run in runs if run), key=lambda run: not run.defaults)
+
+
+def scored(folder: Path) -> LongRun | None:
+    """The run in a folder; None without a final evaluation."""
+    (run,), _ = compare.find_runs(folder)
     table = compare.scores([run], run.config.num_iterations)
-    return table.assign(env_steps=run.metrics.env_step.max()).iloc[0]
+    if table.empty or table.episodes.iloc[0] < run.config.num_eval_episodes:
+        return None
+    row, steps = table.iloc[0], int(run.metrics.env_step.max())
+    defaults = compare.setting_name(run.config) == "defaults"
+    return LongRun(folder, row.seed, steps, row["return"], row.distance, defaults)
 
 
 def rows() -> list[list[str]]:
-    """Its row in the table of the project's README; no row if it is not tracked."""
-    if (run := score()) is None:
-        return []
-    steps = spaced(int(run.env_steps))
+    """The first run's row in the table of the project's README; none if there is no run."""
     return [
         [
-            "labkit, earlier defaults, 1 seed",
-            steps,
-            f"{run['return']:+.2f}",
+            f"labkit, {run.parameters}, 1 seed",
+            spaced(run.env_steps),
+            f"{run.score:+.2f}",
             "",
             f"{run.distance:.1f} m",
         ]
+        for run in finished()[:1]
     ]
 
 
 def section() -> str:
-    """Its section in the page of the study; nothing if it is not tracked."""
-    if (run := score()) is None:
-        return ""
-    steps = spaced(int(run.env_steps))
-    return f"""## A million gradient steps
+    """Their section in the page of the study; nothing if there is no run."""
+    lines = "\n".join(
+        f"- {run.parameters}, seed {run.seed}: {run.score:+.2f} after {spaced(run.env_steps)} env steps ([its page]({run.folder.name}/README.md))"
+        for run in finished()
+    )
+    return (
+        lines
+        and f"""## A million gradient steps
 
-One run, seed {run.seed}: {run["return"]:+.2f} after {steps} env steps. It has the parameters of `earlier-uniform`, which were the defaults then.
-[Its page](million/README.md) has its curves, its policy and a clip. It is not part of the study."""
+Each of these runs is a single one, and not part of the study. Their pages have their curves and a clip:
+
+{lines}"""
+    )

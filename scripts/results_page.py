@@ -52,7 +52,8 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
     steps = peers.ENV_STEPS
     own = compare.scores(of("defaults", found, steps), study.iterations("defaults", steps))
     sections.append(peers.section(own["return"].tolist()))
-    sections += [long_run.section(), longer_runs(found), not_run(found), ablations.machines(found)]
+    sections += [long_run.section(), REPLACED, longer_runs(found), not_run(found)]
+    sections.append(ablations.machines(found))
     written.append(target / "README.md")
     written[-1].write_text("\n\n".join(section.strip() for section in sections if section) + "\n")
     return written
@@ -79,11 +80,21 @@ normally distributed returns measured how often such an interval contains the tr
 draws, so a repeated run of a seed has another score.
 
 The defaults changed after labkit 0.1. [The study of labkit 0.1](v0.1/README.md) has its own page; its runs are not compared with those below.
-Four settings, whose names begin with `earlier-`, were the defaults for a time, before the present ones were chosen. The page lists every run that the study made of them. Other runs with the same parameters are among the trials (`learning-rate-1e-3` and `averaged-policy` have those of `earlier-1e-3`) and among the earlier runs of [notebook 03](default/README.md). The plan of `earlier-uniform` changed
+Four settings, whose names begin with `earlier-`, were the defaults for a time, before the present ones were chosen. The page lists every run that the study made of them. Other runs with the same parameters are among the trials (`learning-rate-1e-3` and `averaged-policy` have those of `earlier-1e-3`) and among the [replaced runs](#runs-that-were-replaced) of notebook 03. The plan of `earlier-uniform` changed
 four times: the checkpoints of seeds 2 to 4, then of seeds 1 and 5 to 8, then of seed 17 were lost with their machines, and new seeds took their place; the runs of seeds 18 and 19 were stopped when the defaults changed. Its ablations are among the [trials](trials/README.md).
 `target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it, took its place. Its plan of five seeds ended with seed 12, which scored far below the others. `small-table` was planned with five seeds, too; after three of them, batches of which half comes from the newest 20 000 transitions took its place, because they led to fewer falls in a trial of one seed. Then the observation scale was changed and `symmetry_augmentation` was added: see the [trials](trials/README.md). The page has no setting with the defaults in between.
 The runs of 300 000 env steps continue those of seeds 1 to 3, as planned first. For a time, the plan named seeds 6 to 8, because the checkpoints of the others were thought to be lost; none of these was run. When the plan went back to seeds 1 to 3, their returns after 100 000 env steps were known.
 [The trials](trials/README.md) are runs that the study does not count, made while the defaults were chosen and later. Two of them have the parameters of a setting of this page: `capacity-20000_target-entropy-8` those of `small-table`, and `target-entropy-8` those of the setting with this name. [Another page](peers/README.md) has other libraries on the same robot.
+"""
+
+# The commit is the one that tracked the run.
+REPLACED = """
+## Runs that were replaced
+
+[The page of the default run](default/README.md) describes the run of the committed notebook 03, seed 0, 100 000 gradient steps. It replaced runs of the same seed:
+
+- with defaults that came after labkit 0.1: +12.41 (commit c148c8b), +14.40 (7cf4adc) and +11.31 (d7cc33b);
+- with the defaults that became labkit 0.1: +10.32 (917ae7b), +8.24 (00bdad6), +14.62 (7940a11), +13.15 (d0022e0) and +13.00 (a0fdc4a).
 """
 
 

@@ -19,6 +19,7 @@ import long_run  # noqa: E402
 import readme_table  # noqa: E402
 import results_page  # noqa: E402
 import study  # noqa: E402
+import track_run  # noqa: E402
 from test_compare import write_run  # noqa: E402
 
 import results  # noqa: E402
@@ -213,19 +214,46 @@ def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
     assert readme_table.into_readme(text, found) == text
 
 
-def test_the_long_run_has_a_row_and_a_section_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(long_run, "RUN", tmp_path)
+def test_the_long_runs_have_a_row_and_a_section_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(long_run, "RESULTS", tmp_path)
     assert (long_run.rows(), long_run.section()) == ([], ""), "no such run is tracked"
-    write_run(tmp_path, 4, [9.0, 1.0, 3.0], 20)
-    metrics = pd.read_csv(tmp_path / "metrics.csv")
-    expected = f"{int(metrics.env_step.max())}"
+    write_run(tmp_path / "million", 5, [2.0], 20, gamma=0.9)
+    write_run(tmp_path / "million-1", 4, [9.0, 1.0, 3.0], 20)
+    write_run(tmp_path / "million-2", 6, [1.0], 5)
     ((name, steps, returned, worst, distance),) = long_run.rows()
-    assert (name, steps.replace("\u202f", "").replace(" ", "")) == (
-        "labkit, earlier defaults, 1 seed",
-        expected,
-    )
+    assert (name, re.sub(r"\s", "", steps)) == ("labkit, defaults, 1 seed", "40")
     assert (returned, worst, distance) == ("+3.00", "", "1.5 m")
-    assert f"seed 4: +3.00 after {steps} env steps" in long_run.section()
+    lines = long_run.section().splitlines()
+    assert (
+        f"- defaults, seed 4: +3.00 after {steps} env steps ([its page](million-1/README.md))"
+        in lines
+    )
+    assert (
+        "- earlier defaults, seed 5: +2.00 after 20 env steps ([its page](million/README.md))"
+        in lines
+    )
+    assert "seed 6" not in long_run.section(), "an interim evaluation is no final score"
+
+
+def test_a_run_that_is_tracked_in_place_of_another_one_renames_it(tmp_path):
+    run, target = tmp_path / "run", tmp_path / "tracked"
+    shutil.copytree(
+        long_run.RESULTS / "million",
+        run,
+        ignore=shutil.ignore_patterns("*.html", "*.gif", "pace.csv"),
+    )
+    (run / "videos").mkdir()
+    (run / "after.mp4").rename(run / "videos" / "after.mp4")
+    write_run(target, 4, [9.0], 20)
+    (target / "pace.csv").write_text("of the other run")
+    done = CliRunner().invoke(track_run.main, [str(run), str(target)], catch_exceptions=False)
+    before = tmp_path / "tracked-replaced-1"
+    assert str(before) in done.output
+    assert (before / "pace.csv").read_text() == "of the other run"
+    assert (target / "metrics.csv").read_bytes() == (run / "metrics.csv").read_bytes()
+    page = (target / "README.md").read_text()
+    assert "Final evaluation, deterministic: mean return" in page
+    assert "Resident memory" not in page, "that was measured in the other run"
 
 
 def test_an_interim_evaluation_is_not_a_final_score(small_study):
