@@ -52,8 +52,8 @@ def train(
     """Trains SAC as configured and leaves the results in the run directory.
 
     Collection and gradient steps run at the same time, `config.steps_per_call` iterations at once:
-    TensorFlow computes in a thread while the physics runs, and the weights that act are up to twice
-    as many gradient steps old.
+    TensorFlow computes in a thread while the physics runs, and the weights that act lag the
+    learner's by up to as many gradient steps.
 
     A run directory with a checkpoint is resumed: networks, optimizers, replay table, generators and
     metrics. The physics is not saved, so a resumed run begins a new episode. Ctrl-C, the kernel's
