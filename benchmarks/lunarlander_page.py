@@ -27,6 +27,7 @@ SUMMARY = ROOT / "docs" / "distributed.md"
 CONFIRMATION = "confirmation.json"
 SOLVED, EPISODES = 200.0, 20
 REACHED = f"mean of {SOLVED:.0f}"
+STOPPED = "stopped"  # by hand, before its budget was spent
 MARKS = (
     "<!-- written by benchmarks.lunarlander: begin -->",
     "<!-- written by benchmarks.lunarlander: end -->",
@@ -58,7 +59,7 @@ def row(path: Path) -> dict[str, Any]:
         "executor": match[1],
         "seed": int(match[2]),
         "replaced": bool(match[3]),
-        "ended": REACHED if reached else "budget spent" if spent else "stopped",
+        "ended": REACHED if reached else "budget spent" if spent else STOPPED,
         "evaluations": len(looks),
         "last_env_step": int(looks.env_step.iloc[-1]),
         "last_mean_return": round(float(looks.eval_return.iloc[-1]), 1),
@@ -171,8 +172,9 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
         if own:
             name = {"ray": "on Ray", "local": "on the local executor"}[executor]
             parts.append(f"{len(reached)} of {counted(len(own), 'run')} {name}")
+    stopped = sum(one["ended"] == STOPPED for one in rows)
     return (
-        f"On LunarLanderContinuous, {listed(parts)} reached a mean return of {SOLVED:.0f} over {EPISODES} episodes. A run\n"
+        f"On LunarLanderContinuous, {listed(parts)} reached a mean return of {SOLVED:.0f} over {EPISODES} episodes; {stopped} were stopped by hand before. A run\n"
         f"stops at its first evaluation with such a mean. This selects lucky evaluations, so the mean tends to overestimate the policy. A run counts as solved\n"
         f"only if its policy also has a mean of {SOLVED:.0f} over 100 new episodes.\n"
         f"{verdict(rows)}\n"

@@ -158,7 +158,7 @@ Holm's correction makes this probability smaller. So a test without a significan
 `published` and `sb3` have the hyperparameters of Haarnoja et al. (2018), appendix D. The published curves may come from other hyperparameters: see below. The hyperparameters are one-step transitions, learning rates of {standard_plan.RATE:g}, two hidden layers
 of 256 units without layer norm, batches of {standard_plan.PUBLISHED["batch_size"]}, τ = {standard_plan.PUBLISHED["target_update_tau"]:g}, γ = {standard_plan.PUBLISHED["gamma"]:g}, reward scale 1, a learned temperature from log α = 0, and a target entropy of −1 nat for
 each dimension of the action. [`benchmarks/standard_plan.py`](../../benchmarks/standard_plan.py) passes the same values to both libraries. labkit's local executor
-takes gradient steps while it collects, so the policy that collects is up to {2 * STEPS_PER_CALL} gradient steps old. Stable-Baselines3 always collects with the newest policy.
+takes gradient steps while it collects, so the policy that collects may lag the learner by up to {STEPS_PER_CALL} gradient steps. Stable-Baselines3 always collects with the newest policy.
 
 {settings_lines()}
 
