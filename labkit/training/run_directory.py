@@ -259,9 +259,9 @@ def check_resumable(path: Path, config: SACConfig) -> None:
     taken = max(checkpoint.steps(path / "checkpoints"), default=None)
     if taken is None or not metrics.is_lost(path):
         metrics.check_columns(path)
-    interim = config.interim_eval_episodes >= config.num_eval_episodes  # looks like a final one
+    alike = theirs.interim_eval_episodes >= theirs.num_eval_episodes  # interim and final ones
     if taken is None and (
-        is_finished(path, theirs) or (_final_steps(path, theirs) - {0} and not interim)
+        is_finished(path, theirs) or (_final_steps(path, theirs) - {0} and not alike)
     ):
         allowed = "a new directory, or '' for the next number under runs/"
         why = "a finished run is never overwritten, and this one has no checkpoint to open it from"
