@@ -174,7 +174,7 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
             parts.append(f"{len(reached)} of {counted(len(own), 'run')} {name}")
     stopped = sum(one["ended"] == STOPPED for one in rows)
     return (
-        f"On LunarLanderContinuous, {listed(parts)} reached a mean return of {SOLVED:.0f} over {EPISODES} episodes; {stopped} were stopped by hand before. A run\n"
+        f"On LunarLanderContinuous, {listed(parts)} reached a mean return of {SOLVED:.0f} over {EPISODES} episodes; {stopped} were stopped by hand before they did. A run\n"
         f"stops at its first evaluation with such a mean. This selects lucky evaluations, so the mean tends to overestimate the policy. A run counts as solved\n"
         f"only if its policy also has a mean of {SOLVED:.0f} over 100 new episodes.\n"
         f"{verdict(rows)}\n"
