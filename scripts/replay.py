@@ -11,7 +11,7 @@ import click
 import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 from labkit.cli import watch
 from labkit.plotting import replay_3d
-from labkit.plotting.video import film_strip
+from labkit.plotting.film_strip import film_strip
 
 
 @click.command()

@@ -17,7 +17,8 @@ import pandas as pd
 import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 from labkit.analysis import tracked_runs
 from labkit.config import SACConfig
-from labkit.plotting import run_plots, video
+from labkit.plotting import run_plots
+from labkit.plotting.film_strip import film_strip
 from labkit.sac.evaluation import Evaluation
 from labkit.training import run_directory
 from labkit.training.config_file import read_config
@@ -49,7 +50,7 @@ def strip(clip: Path) -> bytes:
     frames = list(imageio.imiter(clip))
     fps = imageio.immeta(clip)["fps"]
     captions = [f"{number / fps:.1f} s" for number in range(len(frames))]
-    return video.film_strip(frames, columns=6, captions=captions)
+    return film_strip(frames, columns=6, captions=captions)
 
 
 def page(run_dir: Path, metrics: pd.DataFrame, target: Path) -> str:

@@ -24,6 +24,7 @@ from labkit.environments.seeding import environment_name, raw_env
 from labkit.errors import storage
 from labkit.parameters import invalid
 from labkit.plotting import replay_json
+from labkit.plotting.film_strip import FrameSample, film_strip
 from labkit.plotting.rendering import frame
 from labkit.plotting.robot_shapes import (
     Link,
@@ -34,7 +35,7 @@ from labkit.plotting.robot_shapes import (
     link_frame,
     shapes_of,
 )
-from labkit.plotting.video import FrameSample, film_strip, progress
+from labkit.plotting.video import progress
 from labkit.sac.collector import play
 from labkit.sac.policies import action_repeat
 

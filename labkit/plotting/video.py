@@ -6,7 +6,6 @@ Everything runs on the CPU, without a display, and with the ffmpeg that imageio-
 import base64
 import contextlib
 import html
-import io
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 from labkit.environments.physics import forward_position
 from labkit.errors import StorageError, storage
 from labkit.parameters import invalid
+from labkit.plotting.film_strip import FrameSample, film_strip
 from labkit.plotting.rendering import frame
 from labkit.sac.collector import play
 from labkit.sac.evaluation import play_episode
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 MAX_BYTES = 1_500_000  # a notebook embeds several videos and should stay below 6 MB
 CRF = (27, 32, 37, 42, 47)  # x264 quality; a later value is used when the file is too large
 EVALUATED_STEPS = 5_000  # the longest evaluated episode that is recorded to its end
-KEPT_FRAMES = 40  # of a recording, for its film strip: 21 MB at 480 × 360
 HTML_WIDTH = 480  # pixels: the largest width of a video in a notebook
 Moment = tuple[int, float, bool]  # steps so far, last reward, episode over?
 
@@ -192,29 +191,6 @@ def progress(seconds: float, metres: float | None, return_: float) -> str:
     return f"{seconds:.1f} s{walked}\nreturn {return_:+.2f}"
 
 
-class FrameSample:
-    """At most `KEPT_FRAMES` evenly spaced frames of a video whose length is not known yet."""
-
-    def __init__(self) -> None:
-        self.kept: list[tuple[np.ndarray, str]] = []
-        self.count = 0  # frames added so far
-        self._spacing = 1
-
-    def add(self, picture: np.ndarray, caption: str, keep: bool = False) -> None:
-        """Adds the next frame; when there are too many, every second one is dropped.
-
-        `keep` is for the last one, which is kept in any case.
-        """
-        if keep:
-            self.kept.append((picture, caption))
-            return
-        if self.count % self._spacing == 0:
-            self.kept.append((picture, caption))
-        if len(self.kept) > KEPT_FRAMES:
-            self.kept, self._spacing = self.kept[::2], 2 * self._spacing
-        self.count += 1
-
-
 def _play(env: "PyEnvironment", policy: "Policy", max_steps: int) -> Iterator[Moment]:
     """Yields a moment after the reset and after each step."""
     first = env.reset()
@@ -336,48 +312,3 @@ def video_html(recordings: Sequence[Recording], titles: Sequence[str]) -> str:
             f'src="data:video/mp4;base64,{data}">{label}</video></figure>'
         )
     return f'<div style="display:flex;flex-wrap:wrap;gap:12px">{"".join(figures)}</div>'
-
-
-def film_strip(
-    frames: Sequence[np.ndarray],
-    *,
-    columns: int = 6,
-    captions: Sequence[str] | None = None,
-    title: str | None = None,
-) -> bytes:
-    """Draws evenly spaced frames side by side, from the first to the last.
-
-    The frames are uint8 `[height, width, 3]`, all of the same size; with fewer frames than columns
-    there are fewer pictures. Each caption, of one or more lines, is below its frame.
-
-    Returns:
-        A PNG file on white, 200 pixels per column.
-
-    Raises:
-        ValueError: there are no frames or no columns, or not one caption per frame.
-    """
-    count = len(frames)
-    if not count or columns < 1:
-        got = f"{count} frames and {columns} columns"
-        raise ValueError(f"a film strip needs at least 1 frame and 1 column, got {got}")
-    captions = [""] * count if captions is None else captions
-    if len(captions) != count:
-        got = f"{len(captions)} captions for {count} frames"
-        raise ValueError(f"each frame needs one caption, got {got}")
-    chosen = np.unique(np.linspace(0, count - 1, columns).round().astype(int))
-    width, gap, line = 200, 6, 22  # pixels
-    height = round(width * frames[0].shape[0] / frames[0].shape[1])
-    lines = max(len(caption.splitlines()) for caption in captions)
-    top, bottom = line if title else 0, (4 + 18 * lines) * bool(lines)
-    size = (len(chosen) * (width + gap) - gap, top + height + bottom)
-    strip = Image.new("RGB", size, "white")
-    draw, font = ImageDraw.Draw(strip), ImageFont.load_default(size=15)
-    draw.text((0, 1), title or "", "black", font)
-    for left, index in zip(range(0, size[0], width + gap), chosen, strict=True):
-        small = Image.fromarray(frames[index]).resize((width, height), Image.Resampling.LANCZOS)
-        strip.paste(small, (left, top))
-        below = (left + width // 2, top + height + 3)
-        draw.multiline_text(below, captions[index], "black", font, anchor="ma", align="center")
-    png = io.BytesIO()
-    strip.quantize(128).save(png, "PNG", optimize=True)  # a third of the bytes of true colour
-    return png.getvalue()

@@ -13,7 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from labkit.errors import storage
 from labkit.parameters import invalid
-from labkit.plotting.video import CRF, Recording, encoder, film_strip
+from labkit.plotting.film_strip import film_strip
+from labkit.plotting.video import CRF, Recording, encoder
 
 TILE = (320, 240)  # pixels of a clip in the wall
 TITLE = 26  # pixels of the line above it

@@ -16,6 +16,7 @@ from labkit.environments.physics import step_seconds
 from labkit.errors import ParameterError
 from labkit.parameters import from_notebook, real
 from labkit.plotting import video
+from labkit.plotting.film_strip import film_strip
 from labkit.plotting.video import Recording
 from labkit.training import saved_weights
 
@@ -141,7 +142,7 @@ class Screen:
         parts: list[Any] = [display.HTML(video.video_html(recordings, titles))]
         for recording, title in zip(recordings, titles, strict=True):
             frames, captions = recording.frames, recording.captions
-            strip = video.film_strip(frames, captions=captions, title=title, columns=5)
+            strip = film_strip(frames, captions=captions, title=title, columns=5)
             parts.append(display.Image(strip, format="png", alt=f"Film strip of {title}"))
         self._draw(parts)
 

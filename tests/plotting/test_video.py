@@ -17,7 +17,7 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 from labkit.environments.make import make_environment
 from labkit.environments.seeding import raw_env
 from labkit.errors import StorageError
-from labkit.plotting import rendering, video, wall
+from labkit.plotting import film_strip, rendering, video, wall
 
 WIDTH, HEIGHT = 160, 120  # small, for speed
 DT = 0.01  # simulated seconds of a Minitaur step
@@ -139,7 +139,7 @@ def test_episode_that_ends_early(minitaur, tmp_path):
 
 
 def test_recordings_of_long_episodes_keep_few_frames(minitaur, tmp_path, monkeypatch):
-    monkeypatch.setattr(video, "KEPT_FRAMES", 6)
+    monkeypatch.setattr(film_strip, "KEPT_FRAMES", 6)
     raw = raw_env(minitaur)
     recording = record(
         minitaur, tmp_path / "a.mp4", fps=100, caption=lambda: str(raw._env_step_counter)
@@ -304,7 +304,7 @@ def strip_of(png, tmp_path):
 
 
 def test_film_strip_holds_first_last_and_evenly_spaced_frames(tmp_path):
-    strip = strip_of(video.film_strip(pictures(21), columns=6), tmp_path)
+    strip = strip_of(film_strip.film_strip(pictures(21), columns=6), tmp_path)
     assert strip.shape == (150, 6 * 206 - 6, 3)
     centres = strip[75, 100::206, 0]
     np.testing.assert_allclose(centres, [0, 40, 80, 120, 160, 200], atol=3)
@@ -312,16 +312,16 @@ def test_film_strip_holds_first_last_and_evenly_spaced_frames(tmp_path):
 
 def test_film_strip_of_a_short_episode(tmp_path):
     strip = strip_of(
-        video.film_strip(pictures(2), captions=["0.0 s", "0.1 s"], title="fell"), tmp_path
+        film_strip.film_strip(pictures(2), captions=["0.0 s", "0.1 s"], title="fell"), tmp_path
     )
     assert strip.shape == (150 + 44, 2 * 206 - 6, 3)
     assert strip[:22].min() < 100  # the title
     assert strip[-22:, :200].min() < 100  # a caption below each picture
     assert strip[-22:, 206:].min() < 100
     with pytest.raises(ValueError, match="frames"):
-        video.film_strip([])
+        film_strip.film_strip([])
     with pytest.raises(ValueError, match="1 captions for 2 frames"):
-        video.film_strip(pictures(2), captions=["a"])
+        film_strip.film_strip(pictures(2), captions=["a"])
 
 
 @pytest.fixture
