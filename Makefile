@@ -41,7 +41,7 @@ watch: ## where the clip of the tracked policy is; REPLAY=1 runs that policy and
 ifdef REPLAY
 	@$(MAKE) --no-print-directory setup && $(PY) -m labkit.cli.main watch --replay $(ARGS)
 else
-	@echo "an episode of the tracked policy: $(CURDIR)/results/minitaur/million/after.mp4"
+	@echo "an episode of the tracked policy: $(CURDIR)/results/minitaur/best-300000/after.mp4"
 	@echo "run it here and record a new clip: make watch REPLAY=1"
 endif
 

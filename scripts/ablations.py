@@ -13,6 +13,7 @@ from benchmarks.page_text import counted, listed, markdown, spaced
 from labkit.analysis import compare, statistics
 from labkit.analysis.compare import TrackedRun
 from labkit.parameters import brief
+from labkit.training import provenance
 
 PRECISION = 9  # decimals; the kinds of arithmetic seen so far differ in the fifth or sixth
 
@@ -152,13 +153,7 @@ def machines(found: Sequence[TrackedRun]) -> str:
     )
     places = defaultdict[str, list[str]](list)
     for run in found:
-        content = contents[run.path]
-        commit, cpu = (content.get(name) or "not recorded" for name in ("commit", "cpu"))
-        earlier = "".join(
-            f", begun with {one.get('commit') or 'an unrecorded commit'}"
-            for one in content.get("earlier", [])
-        )
-        places[f"commit {commit}, CPU {cpu}{earlier}"].append(name_of(run))
+        places[provenance.in_words(contents[run.path])].append(name_of(run))
     lines = [f"- {line}" for line in versions]
     lines += [f"- {place}: {listed(names)}" for place, names in sorted(places.items())]
     return "## Made with\n\n" + "\n".join(lines) + "\n\n" + rounding(found)

@@ -8,28 +8,46 @@ They are `results/minitaur/million` and folders beside it whose names begin with
 from pathlib import Path
 
 import attrs
+import numpy as np
 
 from benchmarks.page_text import spaced
 from labkit.analysis import compare
+from labkit.analysis.robustness import FULL_LENGTH
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "minitaur"
 
 
 @attrs.frozen
 class LongRun:
-    """A finished run; `distance` in metres, `defaults` whether it has those of today."""
+    """A finished run; `distance` in metres, `defaults` whether it has those of today.
+
+    `falls` counts the final episodes that terminated, `episodes` all final ones.
+    """
 
     folder: Path
     seed: int
     env_steps: int
     score: float
     distance: float
+    falls: int
+    episodes: int
     defaults: bool
 
     @property
     def parameters(self) -> str:
         """`defaults` or `earlier defaults`."""
         return "defaults" if self.defaults else "earlier defaults"
+
+    @property
+    def line(self) -> str:
+        """The run in the page of the study."""
+        where, steps = f"[its page]({self.folder.name}/README.md)", spaced(self.env_steps)
+        fell = (
+            f"; the robot fell in {self.falls} of the {self.episodes} episodes"
+            if self.falls
+            else ""
+        )
+        return f"- {self.parameters}, seed {self.seed}: {self.score:+.2f} after {steps} env steps{fell} ({where})"
 
 
 def finished() -> list[LongRun]:
@@ -46,8 +64,12 @@ def scored(folder: Path) -> LongRun | None:
     if table.empty or table.episodes.iloc[0] < run.config.num_eval_episodes:
         return None
     row, steps = table.iloc[0], int(run.metrics.env_step.max())
+    lengths = np.array(run.evaluation_at(run.config.num_iterations).eval_lengths)
+    falls = int((lengths < FULL_LENGTH).sum())
     defaults = compare.setting_name(run.config) == "defaults"
-    return LongRun(folder, row.seed, steps, row["return"], row.distance, defaults)
+    return LongRun(
+        folder, row.seed, steps, row["return"], row.distance, falls, len(lengths), defaults
+    )
 
 
 def rows() -> list[list[str]]:
@@ -66,10 +88,7 @@ def rows() -> list[list[str]]:
 
 def section() -> str:
     """Their section in the page of the study; nothing if there is no run."""
-    lines = "\n".join(
-        f"- {run.parameters}, seed {run.seed}: {run.score:+.2f} after {spaced(run.env_steps)} env steps ([its page]({run.folder.name}/README.md))"
-        for run in finished()
-    )
+    lines = "\n".join(run.line for run in finished())
     return (
         lines
         and f"""## A million gradient steps

@@ -24,10 +24,11 @@ from labkit.analysis import robustness, robustness_plots  # noqa: E402
 from labkit.analysis.robustness import FACTORS  # noqa: E402
 from labkit.plotting import style  # noqa: E402
 from labkit.training import saved_weights  # noqa: E402
+from labkit.training.run_directory import TRACKED_POLICY  # noqa: E402
 
 KEPT = ROOT / "results" / "minitaur" / "robustness"
-# The run of a million gradient steps, and the best of three runs of labkit 0.1.
-POLICIES = (KEPT.with_name("million"), KEPT.with_name("v0.1") / "best")
+# The best of three runs each: of labkit's defaults after 300 000 env steps, and of labkit 0.1.
+POLICIES = (KEPT.with_name(TRACKED_POLICY.name), KEPT.with_name("v0.1") / "best")
 PLANNED = 20  # episodes of each condition
 EPISODES_FILE = KEPT / "episodes.csv"
 
@@ -111,7 +112,7 @@ Weights {own.weights.iloc[0]}, {counts}.
 
 
 def name_of(folder: Path) -> str:
-    """`million` or `v0.1/best`."""
+    """`best-300000` or `v0.1/best`."""
     return folder.relative_to(KEPT.parent).as_posix()
 
 
@@ -143,7 +144,7 @@ def text(parts: list[str], others: str, mass: float) -> str:
     make robustness                           # plays what is missing, some seconds an episode; then this page
     make robustness ARGS=page                 # this page and its figures from episodes.csv
 
-Here two policies control a robot that is disturbed in one way at a time: that of [the run of a million gradient steps](../million/README.md), and
+Here two policies control a robot that is disturbed in one way at a time: [the best of three runs](../{TRACKED_POLICY.name}/README.md) with labkit's defaults and 300 000 env steps, and
 [the best one of labkit 0.1](../v0.1/best/README.md). They are not trained further. Every episode is in
 [episodes.csv](episodes.csv). Each condition has the same seeds, from {robustness.FIRST_SEED} on; a seed fixes the robot that the environment draws.
 The policy takes its mean action, except in the conditions of "sampling temperature". These add the policy's own noise, multiplied by the

@@ -20,7 +20,7 @@ from labkit.config import SACConfig
 from labkit.plotting import run_plots
 from labkit.plotting.film_strip import film_strip
 from labkit.sac.evaluation import Evaluation
-from labkit.training import run_directory
+from labkit.training import provenance, run_directory
 from labkit.training.config_file import read_config
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +31,8 @@ from benchmarks.page_text import spaced  # noqa: E402
 @click.command()
 @click.argument("run_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("target", type=click.Path(file_okay=False, path_type=Path))
-def main(run_dir: Path, target: Path) -> None:
+@click.option("--resumed", default=0, show_default=True, help="How often the run was resumed.")
+def main(run_dir: Path, target: Path, resumed: int) -> None:
     """Copies the small files of RUN_DIR to TARGET; another run there is renamed, not replaced."""
     if replaced := tracked_runs.keep_replaced(run_dir, target):
         click.echo(f"the run that was there is now {replaced}")
@@ -42,7 +43,7 @@ def main(run_dir: Path, target: Path) -> None:
     run_plots.learning_curve(metrics).savefig(target / "curve.png", dpi=110)
     run_plots.training_figure(metrics).savefig(target / "training.png", dpi=110)
     (target / "strip.png").write_bytes(strip(target / "after.mp4"))
-    (target / "README.md").write_text(page(run_dir, metrics, target))
+    (target / "README.md").write_text(page(run_dir, metrics, target, resumed))
 
 
 def strip(clip: Path) -> bytes:
@@ -53,7 +54,7 @@ def strip(clip: Path) -> bytes:
     return film_strip(frames, columns=6, captions=captions)
 
 
-def page(run_dir: Path, metrics: pd.DataFrame, target: Path) -> str:
+def page(run_dir: Path, metrics: pd.DataFrame, target: Path, resumed: int) -> str:
     """The page: command, final score, versions; every number is read from the run."""
     content = json.loads((run_dir / "config.json").read_text())
     config = read_config(run_dir)
@@ -65,22 +66,25 @@ def page(run_dir: Path, metrics: pd.DataFrame, target: Path) -> str:
     last = metrics.dropna(subset="eval_return").iloc[-1]
     final = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
     versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
-    commit, cpu = (content.get(name) or "not recorded" for name in ("commit", "cpu"))
     length = spaced(config.num_iterations)
+    pieces = f", in {resumed + 1} pieces joined by resume" if resumed else ""
+    animation, third = "", ""
+    if (target / "after.gif").exists():
+        animation = "    .venv/bin/python scripts/animate.py <this directory>/after.mp4\n"
+        third = ", the third the GIF"
     return f"""# {config.env_name}, seed {config.seed}, {length} gradient steps
 
     make run{command}
     .venv/bin/python scripts/track_run.py <the run directory> <this directory>
-    .venv/bin/python scripts/animate.py <this directory>/after.mp4
-
+{animation}
 In `notebooks/`, `papermill 03_sac_minitaur.ipynb out.ipynb{arguments}` trains the same.
 
 - Final evaluation, deterministic: {final}.
 - Its worst episode: {np.min(final.returns):+.2f}; its best: {np.max(final.returns):+.2f}.
-- Training took {last.wall_seconds / 60:.0f} minutes, evaluations and checkpoints included.
+- Training took {last.wall_seconds / 60:.0f} minutes, evaluations and checkpoints included{pieces}.
 - Gradient steps per second: {first:.0f} in the first tenth, {last_tenth:.0f} in the last.
 - {versions}.
-- Commit: {commit}. CPU: {cpu}.
+- Made with {provenance.in_words(content)}.
 {memory(target / "pace.csv")}
 ![Learning curve: evaluation return over env steps, next to the published curve](curve.png)
 
@@ -88,7 +92,7 @@ In `notebooks/`, `papermill 03_sac_minitaur.ipynb out.ipynb{arguments}` trains t
 
 ![Film strip of one deterministic episode after training](strip.png)
 
-The second command wrote this page and the other files of this directory, the third the GIF.
+The second command wrote this page and the other files of this directory{third}.
 {replay(target / "replay.html")}"""
 
 
@@ -131,8 +135,8 @@ def memory(pace: Path) -> str:
     table = pd.read_csv(pace)
     first, last = (spaced(int(table.gradient_step.iloc[at])) for at in (0, -1))
     most = table.resident_mib.max() / 1024
-    return f"""- Resident memory when this run was continued from gradient step {first} to {last}:
-  at most {most:.1f} GiB ([pace.csv](pace.csv), by `python -m benchmarks.pace <the run directory>`).
+    return f"""- Resident memory from gradient step {first} to {last}: at most {most:.1f} GiB
+  ([pace.csv](pace.csv), by `python -m benchmarks.pace <the run directory>`).
 """
 
 

@@ -1,11 +1,11 @@
 """Films policies side by side: random actions, a walk, a fall, and other runs.
 
 python scripts/wall.py                                        # results/minitaur/wall/
-python scripts/wall.py results/minitaur/million runs/0001 --out build/wall
+python scripts/wall.py results/minitaur/best-300000 runs/0001 --out build/wall
 
-The first command films the policies of the million, of notebook 03's run, and those in
-results/minitaur/wall/policies/. Each folder
-has config.json and policy/: a run directory, or a tracked policy. Of the first one the wall shows
+The first command films the tracked policy, that of notebook 03's run, and those in
+results/minitaur/wall/policies/. Each folder has config.json and policy/: a run directory, or a
+policy in results/. Of the first one the wall shows
 the first full episode and the first fall among the seeds 0 to 9, if there are any; of each other
 one, the episode with seed 0. Its title names what differs from the defaults.
 """
@@ -24,10 +24,10 @@ from labkit.parameters import grouped
 from labkit.plotting import video, wall
 from labkit.sac.collector import play
 from labkit.sac.policies import Policy, random_policy
-from labkit.training.run_directory import read_config
+from labkit.training.run_directory import TRACKED_POLICY, read_config
 
 ROOT = Path(__file__).resolve().parent.parent
-POLICY = ROOT / "results" / "minitaur" / "million"
+POLICY = ROOT / TRACKED_POLICY
 DEFAULT = POLICY.with_name("default")
 WALL = ROOT / "results" / "minitaur" / "wall"
 SEEDS = range(10)
@@ -44,9 +44,9 @@ PAGE = """# Policies side by side
 ![A film strip of each clip: time, metres forward, return so far](strips.png)
 
 The command wrote this page, wall.mp4 and strips.png. A clip is a single episode. The command
-shows the first full episode of `million` with a seed from 0 to 9, and its first fall, if there is
-one; every other clip is the episode with seed 0. [The page of `million`](../million/README.md) has
-its score, [that of notebook 03's run](../default/README.md) that of `defaults`, and
+shows the first full episode of `best-300000` with a seed from 0 to 9, and its first fall, if there
+is one; every other clip is the episode with seed 0. [Its page](../best-300000/README.md) has its
+score, [that of notebook 03's run](../default/README.md) that of `defaults`, and
 [the study](../README.md) those of other runs. Their policies are in `policies/`.
 """
 

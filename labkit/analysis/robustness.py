@@ -20,6 +20,7 @@ from labkit.errors import ParameterError
 from labkit.runtime import quiet
 from labkit.sac.evaluation import play_episode
 from labkit.training import saved_weights
+from labkit.training.run_directory import TRACKED_POLICY
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -253,7 +254,7 @@ def tracked(folder: Path = RESULTS) -> pd.DataFrame:
         ParameterError: there is no repository with results, or no episode of these weights.
     """
     played = read(folder / "robustness" / "episodes.csv")
-    own = played[played.weights == saved_weights.fingerprint(folder / "million")]
+    own = played[played.weights == saved_weights.fingerprint(folder / TRACKED_POLICY.name)]
     if own.empty:
         raise ParameterError("no tracked episodes of the tracked policy: run `make robustness`")
     return own

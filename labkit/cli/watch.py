@@ -20,7 +20,6 @@ from labkit.training.files import write_atomically
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
-TRACKED = Path("results/minitaur/million")
 CHECKOUT = Path(__file__).resolve().parents[2]  # where labkit is installed from its checkout
 
 
@@ -31,9 +30,9 @@ def tracked_policy() -> Path:
         ParameterError: neither has one.
     """
     for root in (Path.cwd(), CHECKOUT):
-        if (root / TRACKED / "after.mp4").is_file():
-            return root / TRACKED
-    missing = f"no {TRACKED / 'after.mp4'} here (only a checkout has it)"
+        if (root / run_directory.TRACKED_POLICY / "after.mp4").is_file():
+            return root / run_directory.TRACKED_POLICY
+    missing = f"no {run_directory.TRACKED_POLICY / 'after.mp4'} here (only a checkout has it)"
     raise ParameterError(f"{missing}; name a run directory, such as `labkit watch runs/0001`")
 
 

@@ -14,14 +14,14 @@ from labkit.parameters import grouped
 from labkit.sac.evaluation import Evaluation
 from labkit.symmetry import REFLECTIONS
 from labkit.training.config_file import read_config
-from labkit.training.run_directory import read_metrics
+from labkit.training.run_directory import TRACKED_POLICY, read_metrics
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
     from tf_agents.typing.types import BoundedArraySpec
 
 RESULTS = Path(labkit.__file__).parents[1] / "results" / "minitaur"  # only in the repository
-POLICY = RESULTS / "million"  # the run whose policy is tracked
+POLICY = RESULTS / TRACKED_POLICY.name
 LEGS = ("front left", "back left", "front right", "back right")
 OBSERVATION_GROUPS = (  # (what, unit, numbers), in the order of the observation
     ("motor angle", "rad", 8),

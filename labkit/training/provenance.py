@@ -58,6 +58,20 @@ def cpu_model() -> str | None:
     return found.group(1).strip() if found else None
 
 
+def in_words(content: dict[str, Any]) -> str:
+    """The commits and the CPU of a run: `commit 1234abcd, CPU AMD EPYC, begun with 5678ef01`.
+
+    Args:
+        content: the content of the run's `config.json`.
+    """
+    commit, cpu = (content.get(name) or "not recorded" for name in ("commit", "cpu"))
+    earlier = "".join(
+        f", begun with {one.get('commit') or 'an unrecorded commit'}"
+        for one in content.get("earlier", [])
+    )
+    return f"commit {commit}, CPU {cpu}{earlier}"
+
+
 def with_earlier(now: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
     """`now`, and under `earlier` each different commit or CPU that the run had before.
 

@@ -6,6 +6,7 @@ import pytest
 from labkit.analysis import robustness, robustness_plots
 from labkit.analysis.robustness import COLUMNS, FACTORS, FIRST_SEED, UNDISTURBED
 from labkit.errors import ParameterError
+from labkit.training.run_directory import TRACKED_POLICY
 
 PAYLOAD, FRICTION = FACTORS[:2]
 
@@ -78,7 +79,7 @@ def test_a_player_plays_what_it_is_told(monkeypatch):
     """One short episode: a robot with almost no torque falls at once."""
     from labkit.teaching.minitaur import RESULTS
 
-    player = robustness.Player(RESULTS / "million")
+    player = robustness.Player(RESULTS / TRACKED_POLICY.name)
     row = player.play(("motor_strength", 0.1), FIRST_SEED)
     assert list(row) == COLUMNS
     assert (row["factor"], row["value"], row["seed"]) == ("motor_strength", 0.1, FIRST_SEED)
@@ -98,7 +99,7 @@ def test_the_figure_has_a_panel_for_each_factor():
 def test_tracked_episodes_of_other_weights_are_rejected(tmp_path):
     from labkit.teaching.minitaur import RESULTS
 
-    variables = tmp_path / "million" / "policy" / "variables"
+    variables = tmp_path / TRACKED_POLICY.name / "policy" / "variables"
     variables.mkdir(parents=True)
     (variables / "variables.data-00000-of-00001").write_bytes(b"other")
     (tmp_path / "robustness").mkdir()

@@ -12,6 +12,7 @@ from exercise_answers import WRONG
 from test_exercises import EXERCISES, SET_UP, heading_at, read
 
 from labkit.replay.ports import free_port
+from labkit.training.run_directory import TRACKED_POLICY
 
 lab = pytest.importorskip("lab", reason="Playwright is not installed")
 
@@ -50,7 +51,7 @@ SMALL = {
     },
     "05_compare_runs": {"runs": str(ROOT / "results" / "minitaur" / "v0.1" / "study")},
     "06_policy_playground": {
-        "policy": str(ROOT / "results" / "minitaur" / "million"),
+        "policy": str(ROOT / TRACKED_POLICY),
         "seconds": 2,
     },
 }

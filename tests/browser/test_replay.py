@@ -10,11 +10,12 @@ from PIL import Image
 
 import labkit
 from labkit.plotting import replay_3d
+from labkit.training.run_directory import TRACKED_POLICY
 
 lab = pytest.importorskip("lab", reason="Playwright is not installed")
 
 ROOT = Path(__file__).resolve().parents[2]
-TRACKED = ROOT / "results" / "minitaur" / "million" / "replay.html"
+TRACKED = ROOT / TRACKED_POLICY / "replay.html"
 
 pytestmark = [
     pytest.mark.browser,
@@ -31,7 +32,7 @@ def screenshots(tmp_path_factory):
 
 
 def replay_of(name, folder):
-    if name == "million":
+    if name == TRACKED_POLICY.name:
         return TRACKED
     env = labkit.make_environment(name, seed=0)
     replay = replay_3d.record(
@@ -97,7 +98,9 @@ def use(frame, screenshots, name):
     assert frame.evaluate("() => replay.time") > begun
 
 
-@pytest.mark.parametrize("name", ["million", "AntBulletEnv-v0", "InvertedPendulumBulletEnv-v0"])
+@pytest.mark.parametrize(
+    "name", [TRACKED_POLICY.name, "AntBulletEnv-v0", "InvertedPendulumBulletEnv-v0"]
+)
 def test_time_and_camera_follow_the_mouse(name, tmp_path, screenshots):
     file = replay_of(name, tmp_path)
     requests, errors = [], []
@@ -120,6 +123,7 @@ from types import SimpleNamespace
 import labkit
 from labkit.plotting import replay_3d
 from labkit.sac.policies import random_policy
+from labkit.training.run_directory import TRACKED_POLICY
 
 eval_env = labkit.make_environment("MinitaurBulletEnv-v0", seed=0, max_episode_steps=100)
 trained_policy = random_policy(eval_env.action_spec(), seed=0)

@@ -23,10 +23,10 @@ from labkit.cli import export, watch
 from labkit.cli.main import main
 from labkit.errors import ParameterError
 from labkit.sac import onnx_policy
-from labkit.training.run_directory import open_run
+from labkit.training.run_directory import TRACKED_POLICY, open_run
 
 ROOT = Path(__file__).parents[2]
-TRACKED = ROOT / "results" / "minitaur" / "million"
+TRACKED = ROOT / TRACKED_POLICY
 
 
 def invoke(*arguments: str):
@@ -49,7 +49,7 @@ class Shifted(gym.Env):
 @pytest.fixture(scope="module")
 def tracked(tmp_path_factory):
     """The exported policy of the tracked run."""
-    target = tmp_path_factory.mktemp("exports") / "million"
+    target = tmp_path_factory.mktemp("exports") / "best-300000"
     export.write(TRACKED, target)
     return target
 
@@ -95,7 +95,7 @@ def saved_model_actions(folder: Path, observations: np.ndarray) -> np.ndarray:
 def observations_for(folder: Path) -> np.ndarray:
     """1 000 observations `[1000, obs] float32`; for the Minitaur, 300 are those of a walk."""
     generator = np.random.default_rng(1)
-    if folder.name != "million":
+    if folder.name != "best-300000":
         return (generator.normal(size=(1000, 3)) * [0.5, 2, 4]).astype(np.float32)
     arrays = np.load(folder / "policy.npz")
     random = generator.normal(size=(700, 28)) * arrays["observation_scale"] / 3
@@ -176,7 +176,7 @@ def test_numpy_alone_gives_the_actions_of_the_saved_model(folder, tmp_path):
 
 
 def test_the_files_say_how_long_an_action_lasts(folder):
-    repeat = {"million": 1, "out": 2}[folder.name]
+    repeat = {"best-300000": 1, "out": 2}[folder.name]
     assert loaded(folder).action_repeat == repeat
     session = onnxruntime.InferenceSession(folder / "policy.onnx")
     assert session.get_modelmeta().custom_metadata_map["action_repeat"] == str(repeat)
@@ -501,9 +501,9 @@ def test_the_command_writes_below_exports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = invoke(str(TRACKED))
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("exported: exports/million (")
-    assert (tmp_path / "exports" / "million" / "README.md").is_file()
-    assert [path.name for path in (tmp_path / "exports").iterdir()] == ["million"]
+    assert done.stdout.startswith("exported: exports/best-300000 (")
+    assert (tmp_path / "exports" / "best-300000" / "README.md").is_file()
+    assert [path.name for path in (tmp_path / "exports").iterdir()] == ["best-300000"]
     with pytest.raises(ParameterError, match="new or empty folder; it holds"):
         export.export(TRACKED, None)
 

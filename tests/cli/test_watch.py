@@ -14,9 +14,10 @@ import labkit
 from labkit.cli import watch
 from labkit.cli.main import main
 from labkit.training import run_directory
+from labkit.training.run_directory import TRACKED_POLICY
 
 ROOT = Path(__file__).parents[2]
-TRACKED = ROOT / "results" / "minitaur" / "million"
+TRACKED = ROOT / TRACKED_POLICY
 
 
 def invoke(*arguments: str):
@@ -51,7 +52,7 @@ def test_outside_of_a_checkout_it_asks_for_a_run(arguments, tmp_path, monkeypatc
     done = invoke(*arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
-        "ParameterError: no results/minitaur/million/after.mp4 here (only a checkout has it); "
+        "ParameterError: no results/minitaur/best-300000/after.mp4 here (only a checkout has it); "
         "name a run directory, such as `labkit watch runs/0001`\n"
     )
 

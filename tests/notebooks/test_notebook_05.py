@@ -12,6 +12,8 @@ import papermill
 import pytest
 from test_compare import write_run
 
+from labkit.training.run_directory import TRACKED_POLICY
+
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "05_compare_runs.ipynb"
 
 
@@ -129,7 +131,7 @@ def test_committed_executed_in_order_on_the_tracked_runs(committed):
 def test_the_committed_replay_is_the_tracked_file(committed):
     (cell,) = [cell for cell in committed.cells if cell.id == "code-05-15"]
     viewer, strip, described = cell.outputs
-    tracked = NOTEBOOK.parents[1] / "results" / "minitaur" / "million"
+    tracked = NOTEBOOK.parents[1] / TRACKED_POLICY
     page = re.search('<iframe srcdoc="(.*?)"', viewer.data["text/html"])[1]
     assert html.unescape(page) == (tracked / "replay.html").read_text()
     assert base64.b64decode(strip.data["image/png"]) == (tracked / "replay.png").read_bytes()

@@ -18,6 +18,8 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import gallery  # noqa: E402
 
+from labkit.training.run_directory import TRACKED_POLICY  # noqa: E402
+
 LINK = re.compile(r'\]\(<?([^)\s>]+)>?\)|(?:src|href)="([^"]+)"')
 NOT_OURS = {".venv", ".venv-peers", "runs", "exports", "site", "build", ".pytest_cache"}
 
@@ -115,9 +117,9 @@ def test_links_of_the_site_have_a_target(site):
 
 
 def test_the_site_has_the_tracked_policy_s_replay_as_a_page_and_in_a_notebook(site):
-    tracked = Path("results/minitaur/million/replay.html")
+    tracked = TRACKED_POLICY / "replay.html"
     assert (site / tracked).read_bytes() == (ROOT / tracked).read_bytes()
-    assert 'million/replay.html"' in (site / tracked.parent / "index.html").read_text()
+    assert 'best-300000/replay.html"' in (site / tracked.parent / "index.html").read_text()
     page = (site / "notebooks" / "05_compare_runs.html").read_text()
     assert '<iframe srcdoc="' in page
     assert f'href="../{tracked}"' in page

@@ -217,6 +217,7 @@ def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
 def test_the_long_runs_have_a_row_and_a_section_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(long_run, "RESULTS", tmp_path)
     assert (long_run.rows(), long_run.section()) == ([], ""), "no such run is tracked"
+    monkeypatch.setattr(long_run, "FULL_LENGTH", 200)  # env steps; the first run has fewer
     write_run(tmp_path / "million", 5, [2.0], 20, gamma=0.9)
     write_run(tmp_path / "million-1", 4, [9.0, 1.0, 3.0], 20)
     write_run(tmp_path / "million-2", 6, [1.0], 5)
@@ -225,8 +226,8 @@ def test_the_long_runs_have_a_row_and_a_section_of_their_own(tmp_path, monkeypat
     assert (returned, worst, distance) == ("+3.00", "", "1.5 m")
     lines = long_run.section().splitlines()
     assert (
-        f"- defaults, seed 4: +3.00 after {steps} env steps ([its page](million-1/README.md))"
-        in lines
+        f"- defaults, seed 4: +3.00 after {steps} env steps; "
+        "the robot fell in 20 of the 20 episodes ([its page](million-1/README.md))" in lines
     )
     assert (
         "- earlier defaults, seed 5: +2.00 after 20 env steps ([its page](million/README.md))"
