@@ -3,6 +3,7 @@
 tests/browser runs it with 25 frames per second, too.
 """
 
+import base64
 import os
 import re
 import subprocess
@@ -159,3 +160,9 @@ def test_defaults_are_those_of_the_configuration():
 def test_the_committed_notebook_shows_the_robot_before_and_after():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert sum("<video" in str(o.get("data", {}).get("text/html")) for o in outputs(notebook)) == 5
+
+
+def test_the_first_picture_is_the_film_strip_of_the_tracked_policy():
+    (picture,) = nbformat.read(NOTEBOOK, as_version=4).cells[0].attachments.values()
+    strip = NOTEBOOK.parents[1] / run_directory.TRACKED_POLICY / "strip.png"
+    assert base64.b64decode(picture["image/png"]) == strip.read_bytes()
