@@ -173,7 +173,7 @@ between seeds of training. A policy "breaks" where its whole interval is below {
 give no interval. The policy then breaks where the return of every episode is below that threshold.
 A fall is an episode of fewer than {robustness.FULL_LENGTH} steps. episodes.csv also has episodes that the tables leave out: {others}.
 
-{"".join(parts)}"""
+{chr(10).join(parts)}"""
 
 
 if __name__ == "__main__":
