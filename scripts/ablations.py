@@ -207,12 +207,12 @@ The reason for each choice:
   20 000 transitions, and half from all (compare Wang and Ross, 2019).
 - **Symmetry augmentation**: the mirror image of what the robot did is something it could have done, too. So every second transition of a batch is reflected (Mishra et al., 2019), and what the robot learns for one leg, it learns for the opposite leg.
 - **Target entropy** of -8 is minus one nat for each dimension of the action (Haarnoja et al., 2018). TF-Agents' default is half of that, which asks for more noise in the actions.
-- **n-step returns**: an action lasts 10 ms and moves a walking robot by one to two and a half centimetres. The sum of five rewards carries more signal than a single one.
+- **n-step returns**: an action lasts 10 ms and moves a walking robot by one to three centimetres. The sum of five rewards carries more signal than a single one.
   One update also carries a value back over five states instead of one, so a value needs only a fifth as many updates to reach an earlier state.
 - **Discount**: at 0.99 per step of 10 ms, the horizon is about one second, so a fall loses about one second of reward. At 0.995 the horizon is two seconds.
 - **Learning rates** of 1e-3 learn fast, but late in training they make the policy change much between two evaluations. So they decay: those of the critics to a half after 20 000
   gradient steps, to a third after 40 000, those of the actor and the temperature, which take every second step, half as fast. The formula 1 / (1 + t / 20 000) does not depend on the length of the run, so a run can be continued.
 - **Warm-up** of 5 000 env steps; the tutorial has 10 000. Random actions hardly move the robot, so a shorter warm-up leaves more steps for useful experience.
-- **Delayed actor**: the actor and the temperature take a gradient step after every second step of the critics (Fujimoto et al., 2018). It saves arithmetic: `make bench` measures how much.
+- **Delayed actor**: the actor and the temperature take a gradient step after every second step of the critics (Fujimoto et al., 2018). It saves arithmetic.
 - **Normalised critics**: layer normalisation limits how far the critics extrapolate to actions that were never tried.
 """

@@ -20,7 +20,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 from benchmarks import implementations, side_by_side  # noqa: E402
-from benchmarks.page_text import markdown, spaced  # noqa: E402
+from benchmarks.page_text import listed, markdown, spaced  # noqa: E402
 from labkit.analysis import milestones, statistics  # noqa: E402
 from labkit.training import provenance  # noqa: E402
 
@@ -106,7 +106,12 @@ def text(found: list[dict[str, Any]]) -> str:
     """The page."""
     done = {(one["settings"], one["seed"]) for one in found}
     planned = [(name, seed) for name, (_, seeds) in PLAN.items() for seed in seeds]
-    missing = [f"{name} seed {seed}" for name, seed in planned if (name, seed) not in done]
+    open_seeds = {
+        name: [str(s) for n, s in planned if n == name and (n, s) not in done] for name in PLAN
+    }
+    missing = [
+        f"{PLAN[name][0]}: seeds {listed(seeds)}" for name, seeds in open_seeds.items() if seeds
+    ]
     made = sorted({made_with(one) for one in found})
     return f"""# Other libraries on the Minitaur
 
@@ -128,7 +133,7 @@ machine at the same time.
 
 [The study](../README.md) has labkit's own runs.
 
-Not run yet: {", ".join(missing) or "nothing"}.
+Not run yet: {"; ".join(missing) or "nothing"}.
 
 {chr(10).join(f"- {line}" for line in made)}
 """

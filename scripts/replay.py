@@ -1,6 +1,6 @@
 """Writes an episode of a policy as an HTML file with a 3D scene.
 
-python scripts/replay.py results/minitaur/million            # writes replay.html into it
+python scripts/replay.py results/minitaur/best-300000        # writes replay.html into it
 python scripts/replay.py notebooks/runs/0001 --seed 3        # a run directory
 """
 

@@ -1,7 +1,7 @@
 """Plays the tracked policies of the Minitaur under disturbances: `make robustness`.
 
 python scripts/robustness.py                    the missing episodes, then the page and its figure
-python scripts/robustness.py page               results/minitaur/robustness/README.md and figure.png
+python scripts/robustness.py page               results/minitaur/robustness/README.md and its figures
 
 What was played is kept in episodes.csv after each episode: the command resumes where it stopped.
 """
@@ -19,7 +19,7 @@ import pandas as pd
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
-from benchmarks.page_text import markdown  # noqa: E402
+from benchmarks.page_text import listed, markdown  # noqa: E402
 from labkit.analysis import robustness, robustness_plots  # noqa: E402
 from labkit.analysis.robustness import FACTORS  # noqa: E402
 from labkit.plotting import style  # noqa: E402
@@ -71,13 +71,11 @@ def append(row: dict[str, Any]) -> None:
 @main.command()
 def page() -> None:
     """Writes the page and a figure for each policy from the episodes that were played."""
-    played, parts = robustness.read(EPISODES_FILE), []
-    mass = robustness.base_mass_kg()
-    for folder in POLICIES:
-        own = played[played.weights == saved_weights.fingerprint(folder)]
-        if not own.empty:
-            parts.append(section(folder, own, mass))
-    (KEPT / "README.md").write_text(text(parts, outside(played), mass))
+    played, mass = robustness.read(EPISODES_FILE), robustness.base_mass_kg()
+    groups = {folder: of(folder, played) for folder in POLICIES}
+    groups = {folder: own for folder, own in groups.items() if not own.empty}
+    parts = [section(folder, own, mass) for folder, own in groups.items()]
+    (KEPT / "README.md").write_text(text(parts, comparison(groups), outside(played), mass))
     click.echo("written: results/minitaur/robustness/README.md")
 
 
@@ -86,7 +84,41 @@ def outside(played: pd.DataFrame) -> str:
     now = [saved_weights.fingerprint(folder) for folder in POLICIES]
     old = ~played.weights.isin(now)
     shown = pd.MultiIndex.from_frame(played[["factor", "value"]]).isin(robustness.conditions())
-    return f"{old.sum()} of earlier policies, {(~old & ~shown).sum()} of values that are no longer in the grid"
+    counts = played.weights[old].value_counts(sort=False)
+    found = [f"{count} of {earlier_policy(weights)}" for weights, count in counts.items()]
+    if values := (~old & ~shown).sum():
+        found.append(f"{values} of values that are no longer in the grid")
+    return listed(found) if found else "none"
+
+
+def earlier_policy(weights: str) -> str:
+    """A policy by its folder, if it is still there, and its weights."""
+    for folder in sorted(KEPT.parent.glob("*/policy")):
+        if saved_weights.fingerprint(folder.parent) == weights:
+            name = folder.parent.name
+            return f"[{name}](../{name}/README.md) (weights {weights})"
+    return f"a policy with the weights {weights}"
+
+
+def of(folder: Path, played: pd.DataFrame) -> pd.DataFrame:
+    """The episodes of a policy."""
+    return played[played.weights == saved_weights.fingerprint(folder)]
+
+
+def comparison(groups: dict[Path, pd.DataFrame]) -> str:
+    """A table: where each policy breaks, one row per disturbance."""
+    tables = {folder: robustness.summary(own) for folder, own in groups.items()}
+    rows = [
+        {
+            "disturbance": factor.label,
+            **{
+                f"`{name_of(folder)}`": robustness.breaks_at(factor, table)
+                for folder, table in tables.items()
+            },
+        }
+        for factor in FACTORS
+    ]
+    return markdown(pd.DataFrame(rows))
 
 
 def section(folder: Path, own: pd.DataFrame, mass: float) -> str:
@@ -131,7 +163,7 @@ def shown(row: Any) -> dict[str, str]:
     }
 
 
-def text(parts: list[str], others: str, mass: float) -> str:
+def text(parts: list[str], comparison: str, others: str, mass: float) -> str:
     """The page."""
     drawn = robustness.domain_randomisation()
     ranges = [
@@ -165,13 +197,17 @@ damping change the torque of a partial command or of a turning motor, but not th
   quaternion.
 - The control latency is the time from the choice of an action until the motors receive it. An env step lasts 10 ms, a physics step 2 ms.
 
-The two policies differ in their training: in its length, the hyperparameters and the seed. So the page does not say which of these
-changed the robustness. The episodes of one policy come from one machine, those of the other from another machine.
+Both policies had 300 000 env steps of training, and seed 1. They differ in the hyperparameters and in the version of labkit, and they were trained and played
+on different machines. So the page does not show which of these causes a difference in robustness.
 
 The intervals are bootstrap intervals of the interquartile mean (IQM) over the episodes. They describe the variation between episodes of one policy, not
 between seeds of training. A policy "breaks" where its whole interval is below {robustness.BROKEN:.0%} of the undisturbed IQM. Fewer than five episodes
 give no interval. The policy then breaks where the return of every episode is below that threshold.
-A fall is an episode of fewer than {robustness.FULL_LENGTH} steps. episodes.csv also has episodes that the tables leave out: {others}.
+A fall is an episode of fewer than {robustness.FULL_LENGTH} steps. episodes.csv also has episodes of earlier tracked policies or conditions, which the tables leave out: {others}.
+
+## Where the policies break
+
+{comparison}
 
 {chr(10).join(parts)}"""
 

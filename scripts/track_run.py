@@ -31,8 +31,8 @@ from benchmarks.page_text import spaced  # noqa: E402
 @click.command()
 @click.argument("run_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("target", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--resumed", default=0, show_default=True, help="How often the run was resumed.")
-def main(run_dir: Path, target: Path, resumed: int) -> None:
+@click.option("--note", default="", help="A sentence about the run for its page.")
+def main(run_dir: Path, target: Path, note: str) -> None:
     """Copies the small files of RUN_DIR to TARGET; another run there is renamed, not replaced."""
     if replaced := tracked_runs.keep_replaced(run_dir, target):
         click.echo(f"the run that was there is now {replaced}")
@@ -43,7 +43,7 @@ def main(run_dir: Path, target: Path, resumed: int) -> None:
     run_plots.learning_curve(metrics).savefig(target / "curve.png", dpi=110)
     run_plots.training_figure(metrics).savefig(target / "training.png", dpi=110)
     (target / "strip.png").write_bytes(strip(target / "after.mp4"))
-    (target / "README.md").write_text(page(run_dir, metrics, target, resumed))
+    (target / "README.md").write_text(page(run_dir, metrics, target, note))
 
 
 def strip(clip: Path) -> bytes:
@@ -54,7 +54,7 @@ def strip(clip: Path) -> bytes:
     return film_strip(frames, columns=6, captions=captions)
 
 
-def page(run_dir: Path, metrics: pd.DataFrame, target: Path, resumed: int) -> str:
+def page(run_dir: Path, metrics: pd.DataFrame, target: Path, note: str) -> str:
     """The page: command, final score, versions; every number is read from the run."""
     content = json.loads((run_dir / "config.json").read_text())
     config = read_config(run_dir)
@@ -67,7 +67,7 @@ def page(run_dir: Path, metrics: pd.DataFrame, target: Path, resumed: int) -> st
     final = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
     versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     length = spaced(config.num_iterations)
-    pieces = f", in {resumed + 1} pieces joined by resume" if resumed else ""
+    remark = f"- {note}\n" if note else ""
     animation, third = "", ""
     if (target / "after.gif").exists():
         animation = "    .venv/bin/python scripts/animate.py <this directory>/after.mp4\n"
@@ -81,8 +81,8 @@ In `notebooks/`, `papermill 03_sac_minitaur.ipynb out.ipynb{arguments}` trains t
 
 - Final evaluation, deterministic: {final}.
 - Its worst episode: {np.min(final.returns):+.2f}; its best: {np.max(final.returns):+.2f}.
-- Training took {last.wall_seconds / 60:.0f} minutes, evaluations and checkpoints included{pieces}.
-- Gradient steps per second: {first:.0f} in the first tenth, {last_tenth:.0f} in the last.
+- Training took {last.wall_seconds / 60:.0f} minutes, evaluations and checkpoints included.
+{remark}- Gradient steps per second: {first:.0f} in the first tenth, {last_tenth:.0f} in the last.
 - {versions}.
 - Made with {provenance.in_words(content)}.
 {memory(target / "pace.csv")}
@@ -92,7 +92,8 @@ In `notebooks/`, `papermill 03_sac_minitaur.ipynb out.ipynb{arguments}` trains t
 
 ![Film strip of one deterministic episode after training](strip.png)
 
-The second command wrote this page and the other files of this directory{third}.
+The film strip shows the episode of the clip, [after.mp4](after.mp4). The second command wrote
+this page and the other files that it shows{third}.
 {replay(target / "replay.html")}"""
 
 

@@ -45,9 +45,9 @@ PAGE = """# Policies side by side
 
 The command wrote this page, wall.mp4 and strips.png. A clip is a single episode. The command
 shows the first full episode of `best-300000` with a seed from 0 to 9, and its first fall, if there
-is one; every other clip is the episode with seed 0. [Its page](../best-300000/README.md) has its
-score, [that of notebook 03's run](../default/README.md) that of `defaults`, and
-[the study](../README.md) those of other runs. Their policies are in `policies/`.
+is one; every other clip is the episode with seed 0. Scores over 20 episodes:
+[best-300000](../best-300000/README.md), [defaults, seed 0](../default/README.md), and
+[the study](../README.md), in which `tutorial` is the setting `source`.
 """
 
 
@@ -89,7 +89,7 @@ def episodes(env: Any, act: Policy) -> dict[str, int]:
     for seed in SEEDS:
         env.seed(seed)
         *_, (transition, _) = play(env, act, env.reset())
-        found.setdefault("the full time" if transition.discount else "a fall", seed)
+        found.setdefault("a full episode" if transition.discount else "a fall", seed)
         if len(found) == 2:
             break
     return dict(sorted(found.items(), reverse=True))

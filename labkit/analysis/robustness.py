@@ -42,6 +42,11 @@ class Factor:
     neutral: float  # the value that changes nothing
     values: tuple[float, ...]  # in the order of the axis, without the neutral one
 
+    def with_unit(self, value: float) -> str:
+        """`4 kg`, `0.02 s`; a factor or a share has no unit."""
+        unit = self.label.partition("(")[2].rstrip(")")
+        return f"{value:g}" + (f" {unit}" if unit not in ("", "factor", "share") else "")
+
 
 FACTORS = (
     Factor("payload_kg", "payload (kg)", 0, (1, 2, 4, 6)),
@@ -166,8 +171,7 @@ def breaking_point(table: pd.DataFrame, factor: Factor, direction: int) -> float
 def verdict(factor: Factor, table: pd.DataFrame) -> str:
     """Where the policy breaks along one factor, as a sentence; `table` is that of `summary`."""
     rows, name = table[table.factor == factor.name], factor.label.split(" (")[0]
-    points = [breaking_point(table, factor, way) for way in (-1, 1)]
-    broken = [_at(rows, value) for value in points if value is not None]
+    broken = [_at(factor, rows, value) for value in breaking_points(factor, table)]
     if broken:
         return f"{name}: the policy breaks at {' and at '.join(broken)}"
     others = rows[(rows.value != factor.neutral) & rows.iqm.notna()]
@@ -175,17 +179,29 @@ def verdict(factor: Factor, table: pd.DataFrame) -> str:
         return f"{name}: no episode was played"
     worst = others.loc[others.iqm.idxmin()]
     text = f"{name}: the policy breaks at no tested value; the lowest IQM is at "
-    text += _at(rows, float(worst.value))
+    text += _at(factor, rows, float(worst.value))
     threshold = BROKEN * rows.iqm[rows.value == factor.neutral].item()
     if worst.iqm < threshold:
         text += f"; it is below the threshold of {threshold:+.2f}, but its whole interval is not"
     return text
 
 
-def _at(rows: pd.DataFrame, value: float) -> str:
-    """`0.02 (IQM +3.10, interval +2.00 to +4.10)`."""
+def breaking_points(factor: Factor, table: pd.DataFrame) -> list[float]:
+    """See `breaking_point`: the values below and above the neutral one, if there are any."""
+    points = [breaking_point(table, factor, way) for way in (-1, 1)]
+    return [value for value in points if value is not None]
+
+
+def breaks_at(factor: Factor, table: pd.DataFrame) -> str:
+    """`4 kg`, or `no tested value`."""
+    points = breaking_points(factor, table)
+    return " and ".join(factor.with_unit(value) for value in points) or "no tested value"
+
+
+def _at(factor: Factor, rows: pd.DataFrame, value: float) -> str:
+    """`0.02 s (IQM +3.10, interval +2.00 to +4.10)`."""
     row: Any = rows[rows.value == value].iloc[0]
-    return f"{value:g} (IQM {row.iqm:+.2f}, {interval(row)})"
+    return f"{factor.with_unit(value)} (IQM {row.iqm:+.2f}, {interval(row)})"
 
 
 def interval(row: Any) -> str:

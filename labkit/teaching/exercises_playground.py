@@ -139,7 +139,7 @@ def paired_error(answer: Callable) -> None:
 
 
 EXERCISES = {
-    "06.1": Exercise(order, "How bad a disturbance sounds does not tell how much return it costs."),
+    "06.1": Exercise(order, "A disturbance that sounds bad may cost little return."),
     "06.2": Exercise(breaking, "A policy uses every sensor as if it were as good as in training."),
     "06.3": Exercise(delay_line, "A latency is a queue of commands that are still on their way."),
     "06.4": Exercise(temper, "One number leads from the mean action to the policy as trained."),

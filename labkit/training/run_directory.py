@@ -107,15 +107,21 @@ class Run:
         return run
 
     def write_config(self) -> None:
-        """Writes `config.json`; keeps the commits and CPUs of earlier starts of the run."""
+        """Writes `config.json`; keeps the commits and CPUs of earlier starts of the run.
+
+        A finished run, of which nothing is left to train, keeps what it was made with.
+        """
         file = self.path / "config.json"
         before = json.loads(file.read_text()) if file.exists() else None
-        content = {
-            "format": FORMAT,
-            "config": attrs.asdict(self.config),
+        made_with = {
             "versions": {name: installed_version(name) for name in PACKAGES},
             **provenance.with_earlier(provenance.describe(), before),
         }
+        taken = max(checkpoint.steps(self.path / "checkpoints"), default=0)
+        finished = is_finished(self.path, self.config) and taken >= self.config.num_iterations
+        if before is not None and finished:
+            made_with = {name: before[name] for name in made_with if name in before}
+        content = {"format": FORMAT, "config": attrs.asdict(self.config), **made_with}
         text = json.dumps(content, indent=2) + "\n"
         write_atomically(file, text, durable=True)
 

@@ -45,14 +45,17 @@ def test_the_breaking_point_is_the_first_below_half():
     row = table[(table.factor == "payload_kg") & (table.value == 4)].iloc[0]
     assert (row.episodes, row.falls) == (6, 1.0)
     assert row.low < row.iqm < row.high
-    assert "payload: the policy breaks at 4 (IQM +2.0" in robustness.verdict(PAYLOAD, table)
+    assert "payload: the policy breaks at 4 kg (IQM +2.0" in robustness.verdict(PAYLOAD, table)
     lowest = "control latency: the policy breaks at no tested value; the lowest IQM is at "
     assert robustness.verdict(FACTORS[4], table).startswith(lowest)
     assert "below the threshold" not in robustness.verdict(FACTORS[4], table)
+    assert robustness.breaks_at(PAYLOAD, table) == "4 kg"
+    assert robustness.breaks_at(FRICTION, table) == "0.5"
+    assert robustness.breaks_at(FACTORS[4], table) == "no tested value"
     late = (table.factor == "control_latency_seconds") & (table.value == 0.02)
     table.loc[late, ["iqm", "low", "high"]] = [4.0, 1.0, 9.0]  # of 10 undisturbed
     assert robustness.verdict(FACTORS[4], table) == (
-        f"{lowest}0.02 (IQM +4.00, interval +1.00 to +9.00); it is below the threshold of "
+        f"{lowest}0.02 s (IQM +4.00, interval +1.00 to +9.00); it is below the threshold of "
         "+5.01, but its whole interval is not"
     )
 

@@ -142,3 +142,34 @@ def test_the_order_of_06_1_is_beyond_the_scatter_of_the_episodes(committed):
     rows = card.loc[names["three"]].sort_values("iqm")
     for (_, low), (_, high) in itertools.pairwise(rows.iterrows()):
         assert low.high < high.low
+
+
+def test_the_explanations_fit_the_tracked_episodes(committed):
+    said = "\n".join(cell.source for cell in committed.cells if cell.cell_type == "markdown")
+    episodes = robustness.tracked()
+    card = robustness.summary(episodes).set_index(["factor", "value"])
+
+    def fell(factor, value, before=robustness.FULL_LENGTH):
+        lengths = episodes.length[(episodes.factor == factor) & (episodes.value == value)]
+        return (lengths < before).mean()
+
+    def lost(factor, value):
+        return 1 - card.iqm[factor, value] / card.iqm[factor, 0.0]
+
+    assert "With the same delay, nine of ten episodes end in a fall" in said
+    assert fell("control_latency_seconds", 0.02) == 0.9
+    assert "costs about two fifths of the return, and more than half of the episodes" in said
+    assert abs(lost("control_latency_seconds", 0.01) - 2 / 5) < 0.05
+    assert fell("control_latency_seconds", 0.01) > 0.5
+    assert "A delay of two steps costs about nine tenths" in said
+    assert abs(lost("control_latency_seconds", 0.02) - 9 / 10) < 0.05
+    assert "Up to 2 kg the robot walks more slowly, and does not fall" in said
+    assert fell("payload_kg", 1.0) == fell("payload_kg", 2.0) == 0
+    assert "In half of all episodes it walks for the full ten seconds" in said
+    assert fell("payload_kg", 4.0) == 0.5
+    assert fell("payload_kg", 4.0, before=50) > 0.25, "some fall within the first half second"
+    assert "At temperature 1 it is about a tenth lower than at 0, and at 1.5 about a fifth" in said
+    assert abs(lost("temperature", 1.0) - 1 / 10) < 0.03
+    assert abs(lost("temperature", 1.5) - 1 / 5) < 0.03
+    assert "three of 20 at temperature 1, and one at 1.5" in said
+    assert (fell("temperature", 1.0), fell("temperature", 1.5)) == (3 / 20, 1 / 20)

@@ -6,9 +6,11 @@ import subprocess
 import time
 from pathlib import Path
 
+import attrs
 import pytest
 
 from labkit.config import SACConfig
+from labkit.sac.evaluation import Evaluation
 from labkit.training import provenance, run_directory
 
 
@@ -107,6 +109,33 @@ def test_a_resumed_run_keeps_each_commit_that_differs(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "cpu_model", lambda: "another CPU")
     content = starts(monkeypatch, tmp_path, "b")
     assert content["earlier"][-1] == {"commit": "b", "cpu": "a CPU"}
+
+
+def test_a_finished_run_keeps_what_it_was_trained_with(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "cpu_model", lambda: "a CPU")
+    starts(monkeypatch, tmp_path, "a")
+    config = SACConfig()
+    run = run_directory.open_run(tmp_path, config)
+    count = config.num_eval_episodes
+    score = Evaluation((1.0,) * count, (1000.0,) * count, (2.0,) * count)
+    steps = config.num_iterations
+    run.log_evaluation(score, env_step=steps, gradient_step=steps, wall_seconds=1)
+    file = tmp_path / "config.json"
+    content = json.loads(file.read_text())
+    content["versions"]["numpy"] = "0.0"
+    file.write_text(json.dumps(content))
+    monkeypatch.setattr(provenance, "commit", lambda: "b")
+    (tmp_path / "checkpoints" / f"{steps:09d}").mkdir(parents=True)
+    run.write_config()
+    assert json.loads(file.read_text()) == content, "nothing is left to train"
+    run_directory.Run(tmp_path, attrs.evolve(config, num_iterations=2 * steps)).write_config()
+    assert json.loads(file.read_text())["commit"] == "b", "there is more to train"
+    file.write_text(json.dumps(content))
+    (tmp_path / "checkpoints" / f"{steps:09d}").rename(
+        tmp_path / "checkpoints" / f"{steps - 1:09d}"
+    )
+    run.write_config()
+    assert json.loads(file.read_text())["commit"] == "b", "the last step will be repeated"
 
 
 def test_a_run_of_an_older_labkit_resumes(tmp_path, monkeypatch):
