@@ -213,8 +213,12 @@ def stoppable() -> Iterator[None]:
 
 
 @click.command()
-@click.option("--executors", multiple=True, default=("local", "ray"), show_default=True)
-@click.option("--seeds", multiple=True, type=int, default=(0, 1, 2), show_default=True)
+@click.option(
+    "--executors", multiple=True, default=("local", "ray"), show_default=True, help="Only these."
+)
+@click.option(
+    "--seeds", multiple=True, type=int, default=(0, 1, 2), show_default=True, help="Only these."
+)
 @click.option("--train/--no-train", "trained", default=True, help="Train, or use existing runs.")
 @click.option("--page", "only_page", is_flag=True, help="Only write the page of the tracked runs.")
 @click.option("--timing/--no-timing", "timed", default=True, help="Time 20 000 steps.")

@@ -106,7 +106,9 @@ def tenths(table: pd.DataFrame) -> pd.DataFrame:
 @click.command()
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @click.option("--until", default=300_000, show_default=True, help="Gradient steps.")
-@click.option("--out", type=click.Path(path_type=Path), default=RESULTS / "pace.csv")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=RESULTS / "pace.csv", help="Of the result."
+)
 def main(run_dir: Path, until: int, out: Path) -> None:
     """Follows RUN_DIR, prints a row for each tenth, writes OUT."""
     table = follow(run_dir, until)

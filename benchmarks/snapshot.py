@@ -30,9 +30,14 @@ AIM = 1.3
 
 
 @click.command()
-@click.option("--transitions", default=100_000, show_default=True)
-@click.option("--repeats", default=5, show_default=True)
-@click.option("--out", type=click.Path(path_type=Path), default=RESULTS / "snapshot.json")
+@click.option("--transitions", default=100_000, show_default=True, help="Rows in the table.")
+@click.option("--repeats", default=5, show_default=True, help="Measurements of each.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=RESULTS / "snapshot.json",
+    help="Of the result.",
+)
 def main(transitions: int, repeats: int, out: Path) -> None:
     """Measures, prints, and writes snapshot.json."""
     before = machine()

@@ -88,8 +88,10 @@ def growth(table: pd.DataFrame) -> tuple[float, int]:
 
 
 @click.command()
-@click.option("--steps", default=300_000, show_default=True)
-@click.option("--out", type=click.Path(path_type=Path), default=RESULTS / "soak.csv")
+@click.option("--steps", default=300_000, show_default=True, help="Gradient steps.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=RESULTS / "soak.csv", help="Of the result."
+)
 def main(steps: int, out: Path) -> None:
     """Measures, prints, and writes; fails if memory or open files grow."""
     table = measure(steps)

@@ -165,7 +165,7 @@ class SACConfig:
         (256, 256), 8, 1, 16_384, "units of each layer", whole=True
     )
     critic_layer_norm: bool = switch(None, "normalise each hidden layer of the critics", **_OPEN)
-    # Logging and evaluation; an interval of 0 means never
+    # Logging and evaluation; an interval of 0 means only after the last gradient step
     log_interval: int = integer(1_000, 0, MANY, "gradient steps")
     eval_interval: int = integer(10_000, 0, MANY, "gradient steps")
     interim_eval_episodes: int = integer(5, 1, 10_000, "episodes")

@@ -82,9 +82,9 @@ def _run_one(job: study.Job) -> str:
 
 
 @main.command(hidden=True)
-@click.option("--setting", type=click.Choice(list(study.SETTINGS)), required=True)
-@click.option("--seed", type=int, required=True)
-@click.option("--budget", type=int, required=True)
+@click.option("--setting", type=click.Choice(list(study.SETTINGS)), required=True, help="Its name.")
+@click.option("--seed", type=int, required=True, help="Of every generator.")
+@click.option("--budget", type=int, required=True, help="Env steps, warm-up included.")
 def train(setting: str, seed: int, budget: int) -> None:
     """One run, in this process; it resumes what runs/results/ has of it."""
     job = study.Job(setting, seed, budget)

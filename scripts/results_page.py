@@ -28,10 +28,11 @@ PPO2, ES, THRESHOLD = (score for score, _ in comparison_plots.PUBLISHED_SCORES)
 def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
     """Writes README.md and its figures into `target`; returns the files."""
     written, sections = [], [HEAD]
-    for budget in budgets():
-        runs = of("defaults", found, budget)
-        if not runs:
-            continue
+    groups = {budget: of("defaults", found, budget) for budget in budgets()}
+    groups = {budget: runs for budget, runs in groups.items() if runs}
+    # The largest budget of those that most seeds have: it says how soon they learned.
+    detailed = max(groups, key=lambda budget: (len(groups[budget]), budget), default=None)
+    for budget, runs in groups.items():
         figure = comparison_plots.curves(
             runs,
             study.iterations("defaults", budget),
@@ -40,7 +41,7 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
         )
         written.append(target / f"curves-{budget}.png")
         figure.savefig(written[-1], dpi=110)
-        sections.append(budget_section(runs, budget, written[-1].name))
+        sections.append(budget_section(runs, budget, written[-1].name, budget == detailed))
     table = setting_scores(found, study.ABLATION_BUDGET)
     if table.setting.nunique() > 1:
         written.append(target / "factors.png")
@@ -111,32 +112,42 @@ def of(setting: str, found: Sequence[TrackedRun], budget: int) -> list[TrackedRu
     return [run for run, row in scored if row is not None and len(row.eval_returns) >= EPISODES]
 
 
-def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str) -> str:
-    """A section about the defaults after `budget` env steps: aggregate and each seed."""
+def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str, detailed: bool) -> str:
+    """A section about the defaults after `budget` env steps: aggregate and each seed.
+
+    Other budgets are scores of the same runs, so only one section says how soon they learned.
+    """
     iterations = study.iterations("defaults", budget)
     table = compare.scores(runs, iterations)
     values = table["return"].to_numpy()
     by_path = {run.path: run for run in runs}
     rows = [seed_row(by_path[score.path], score, iterations) for _, score in table.iterrows()]
+    if detailed:
+        for row, path in zip(rows, table.path, strict=True):
+            row |= soon(by_path[path], iterations)
+    paragraphs = [
+        f"## The defaults after {spaced(budget)} env steps: {aggregate(values)}",
+        f"{spread_of(values)}ean forward distance {table.distance.mean():.2f} m in ten seconds, "
+        f"mean episode length {table.length.mean():.0f} of 1000 steps. {reached_threshold(values)}",
+        speed_of_learning(runs, iterations) if detailed else "",
+        earlier_defaults(iterations),
+        markdown(pd.DataFrame(rows)),
+        explained(budget - iterations) if detailed else "",
+        f"![Returns over env steps: {counted(len(runs), 'seed')}{mean_drawn(len(runs))}, and published results]({figure})",
+    ]
+    return "\n\n".join(text.strip() for text in paragraphs if text)
+
+
+def explained(warm_up: int) -> str:
+    """What the numbers of the sections are, and what was published; `warm_up` in env steps."""
     tutorial_steps, tutorial_return = run_plots.PUBLISHED_CURVE[-1]
     return f"""
-## The defaults after {spaced(budget)} env steps: {aggregate(values)}
-
-{spread_of(values)}ean forward distance \
-{table.distance.mean():.2f} m in ten seconds, mean episode length {table.length.mean():.0f} of 1000 steps. {reached_threshold(values)}
-
-{speed_of_learning(runs, iterations)}
-{earlier_defaults(iterations)}
-{markdown(pd.DataFrame(rows))}
-
-The first {spaced(budget - iterations)} env steps are warm-up with random actions; one gradient step follows each later env step ({spaced(iterations)} gradient steps). A run is evaluated every
+The first {spaced(warm_up)} env steps are warm-up with random actions; one gradient step follows each later env step. A run is evaluated every
 2 500 env steps, on five episodes. A return counts as reached when two consecutive evaluations have at least that mean. "Steps to" gives the env step
-of the first of the two. "Minutes to" is the training time until then, without warm-up and evaluations. The machines were shared with other work.
+of the first of the two. "Minutes to" is the training time until then, without warm-up and evaluations. The machines were shared with other work. The other sections are about the same runs.
 
 Published: PPO2 {PPO2:+.2f} after 2 000 000 steps, evolution strategies at best {ES:+.2f} (the library estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \
 the TF-Agents tutorial {tutorial_return:+.2f} after {spaced(tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS)} (sampled actions).
-
-![Returns over env steps: {counted(len(runs), "seed")}{mean_drawn(len(runs))}, and published results]({figure})
 """
 
 
@@ -164,14 +175,20 @@ round differently, so no test compares them with these.
 def seed_row(run: TrackedRun, score: pd.Series, iterations: int) -> dict[str, str]:
     """The row of one seed."""
     episodes = np.array(run.evaluation_at(iterations).eval_returns)
-    reached = milestones.first_sustained(run, WALKING, budget=iterations)
-    minutes = milestones.training_seconds(run, reached) / 60 if reached else np.nan
     return {
         "seed": str(score.seed),
         "return (± sd of episodes)": f"{score['return']:+.2f} ± {episodes.std(ddof=1):.2f}",
         "worst, best episode": f"{episodes.min():+.2f}, {episodes.max():+.2f}",
         "distance": f"{score.distance:.2f} m",
         "length": f"{score.length:.0f} of 1000",
+    }
+
+
+def soon(run: TrackedRun, iterations: int) -> dict[str, str]:
+    """How soon a run learned: further columns of its row."""
+    reached = milestones.first_sustained(run, WALKING, budget=iterations)
+    minutes = milestones.training_seconds(run, reached) / 60 if reached else np.nan
+    return {
         "steps to +5": steps(run, 5, iterations),
         "steps to +10": steps(run, WALKING, iterations),
         "minutes to +10": "–" if np.isnan(minutes) else f"{minutes:.1f}",
@@ -179,7 +196,7 @@ def seed_row(run: TrackedRun, score: pd.Series, iterations: int) -> dict[str, st
 
 
 def speed_of_learning(runs: Sequence[TrackedRun], iterations: int) -> str:
-    """How many env steps the runs took to walk: median and worst."""
+    """A paragraph: how many env steps the runs took to walk, median and worst."""
     reached = [milestones.first_sustained(run, WALKING, budget=iterations) for run in runs]
     known = sorted(np.inf if steps is None else float(steps) for steps in reached)
     median = float(np.median(known))

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 import pandas as pd
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
@@ -71,12 +72,29 @@ def append(row: dict[str, Any]) -> None:
 @main.command()
 def page() -> None:
     """Writes the page and a figure for each policy from the episodes that were played."""
-    played, mass = robustness.read(EPISODES_FILE), robustness.base_mass_kg()
+    written, figures = contents(robustness.read(EPISODES_FILE))
+    (KEPT / "README.md").write_text(written)
+    for name, figure in figures.items():
+        (KEPT / name).write_bytes(style.png_of(figure))
+    click.echo("written: results/minitaur/robustness/README.md")
+
+
+def contents(played: pd.DataFrame) -> tuple[str, dict[str, Figure]]:
+    """The page, and its figures by file name."""
+    mass = robustness.base_mass_kg()
     groups = {folder: of(folder, played) for folder in POLICIES}
     groups = {folder: own for folder, own in groups.items() if not own.empty}
-    parts = [section(folder, own, mass) for folder, own in groups.items()]
-    (KEPT / "README.md").write_text(text(parts, comparison(groups), outside(played), mass))
-    click.echo("written: results/minitaur/robustness/README.md")
+    figures = {
+        f"{folder.name}.png": robustness_plots.card(
+            own, mass, f"the policy `{name_of(folder)}` under disturbances"
+        )
+        for folder, own in groups.items()
+    }
+    parts = [
+        section(folder, own, style.describe(figure))
+        for (folder, own), figure in zip(groups.items(), figures.values(), strict=True)
+    ]
+    return text(parts, comparison(groups), outside(played), mass), figures
 
 
 def outside(played: pd.DataFrame) -> str:
@@ -121,10 +139,8 @@ def comparison(groups: dict[Path, pd.DataFrame]) -> str:
     return markdown(pd.DataFrame(rows))
 
 
-def section(folder: Path, own: pd.DataFrame, mass: float) -> str:
-    """Figure, sentences and table of one policy."""
-    figure = robustness_plots.card(own, mass, f"the policy `{name_of(folder)}` under disturbances")
-    (KEPT / f"{folder.name}.png").write_bytes(style.png_of(figure))
+def section(folder: Path, own: pd.DataFrame, alt: str) -> str:
+    """Figure, sentences and table of one policy; `alt` describes the figure."""
     table = robustness.summary(own)
     fewest, most = table.episodes.min(), table.episodes.max()
     counts = f"{fewest} episodes of each condition"
@@ -135,7 +151,7 @@ def section(folder: Path, own: pd.DataFrame, mass: float) -> str:
 
 Weights {own.weights.iloc[0]}, {counts}.
 
-![{style.describe(figure)}]({folder.name}.png)
+![{alt}]({folder.name}.png)
 
 {sentences}
 

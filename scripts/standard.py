@@ -81,7 +81,9 @@ def main(context: click.Context) -> None:
 @click.option("--settings", type=click.Choice(list(standard_plan.LABELS)), help="Only these.")
 @click.option("--env", type=click.Choice(list(standard_plan.ACTIONS)), help="Only this one.")
 @click.option("--seed", type=click.IntRange(min=0), help="Only this seed.")
-@click.option("--workers", default=2, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "--workers", default=2, show_default=True, type=click.IntRange(min=1), help="Runs in parallel."
+)
 @click.option(
     "--steps",
     default=standard_plan.ENV_STEPS,

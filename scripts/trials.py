@@ -275,7 +275,7 @@ the newest weights had a share of 0.005 or 0.001 in the average. [average.csv](a
 
 @click.command()
 def main() -> None:
-    """Writes the page."""
+    """Writes the page of the trials, results/minitaur/trials/README.md."""
     (TRIALS / "README.md").write_text(page())
     click.echo(f"written: {TRIALS.name}/README.md")
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
-from labkit.strategy import make_strategy
+from labkit.strategy import learner_gpus, make_strategy
 
 HERE = Path(__file__).parent
 
@@ -98,6 +98,20 @@ def test_with_gpus(gpus):
     assert "at most 'mirrored:2'" in refusal("mirrored:4")
     gpus(1)
     assert make_strategy("auto", 255) == "/gpu:0"
+
+
+@pytest.mark.parametrize(
+    ("name", "without", "with_two"),
+    [
+        *(("auto", 0, 2), ("cpu", 0, 0), ("gpu", 0, 1), ("tpu", 0, 0)),
+        *(("mirrored", 0, 2), ("mirrored:1", 0, 1), ("mirrored:4", 0, 2)),
+    ],
+)
+def test_ray_reserves_the_gpus_that_the_learner_uses(gpus, name, without, with_two):
+    gpus(0)
+    assert learner_gpus(name) == without
+    gpus(2)
+    assert learner_gpus(name) == with_two
 
 
 def test_without_a_tpu(gpus, monkeypatch):

@@ -88,6 +88,8 @@ def test_a_player_plays_what_it_is_told(monkeypatch):
     assert (row["factor"], row["value"], row["seed"]) == ("motor_strength", 0.1, FIRST_SEED)
     assert row["length"] < 200
     assert player.play(("motor_strength", 0.1), FIRST_SEED) == row
+    mean, sampled = (player.play(("temperature", t), FIRST_SEED) for t in (0.0, 1.5))
+    assert mean["return"] != sampled["return"]
 
 
 def test_the_figure_has_a_panel_for_each_factor():

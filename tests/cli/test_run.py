@@ -36,6 +36,7 @@ REFUSED = [
     (["critic_learning_rate", "-3e-4"], "`critic_learning_rate` must be .*, got '-3e-4'"),
     (["target_update_tau", "2"], "`target_update_tau` must be .*, got '2'"),
     (["seed", "-1"], "`seed` must be .*, got '-1'"),
+    (["num_collectors", "65"], "`num_collectors` must be a whole number from 0 to 64 .*, got '65'"),
     (["env_name", "MinitorBulletEnv-v0"], r"did you mean 'MinitaurBulletEnv-v0'\?"),
     (["strategy", "quantum"], "`strategy` must be 'auto', 'cpu'.*, got 'quantum'"),
     (

@@ -2,7 +2,6 @@
 
 import ast
 import hashlib
-import itertools
 import os
 import re
 import statistics
@@ -98,14 +97,6 @@ def test_no_helper_is_longer_than_15_lines(code):
         for node in ast.walk(ast.parse(cell.source)):
             if isinstance(node, ast.FunctionDef):
                 assert node.end_lineno - node.lineno + 1 <= 15, node.name
-
-
-def test_headings_have_no_gaps(notebook):
-    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    levels = [len(marks) for marks in re.findall(r"^(#+) ", prose, re.M)]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
 def test_its_first_lines_say_what_to_read_and_what_to_skip(notebook):

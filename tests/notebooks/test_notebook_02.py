@@ -7,7 +7,6 @@ import re
 import statistics
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import attrs
@@ -73,14 +72,6 @@ def test_cells_are_short(notebook):
         for node in ast.walk(ast.parse(cell.source)):
             if isinstance(node, ast.FunctionDef):
                 assert node.end_lineno - node.lineno < 15, node.name
-
-
-def test_headings_have_no_gaps(notebook):
-    prose = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
-    levels = [len(hashes) for text in prose for hashes in re.findall(r"^(#+) ", text, re.M)]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(later <= earlier + 1 for earlier, later in pairwise(levels))
 
 
 def test_prose_comes_before_code(notebook):

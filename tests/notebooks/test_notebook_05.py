@@ -49,6 +49,14 @@ def test_two_settings_are_ranked_and_drawn(tmp_path):
     assert "highest IQM of the return: baseline" in shown
 
 
+def test_the_baseline_can_be_chosen(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / "runs" / f"a{seed}", seed, [10.0 + seed])
+        write_run(tmp_path / "runs" / f"b{seed}", seed, [3.0 + seed], gamma=0.5)
+    shown = text(execute(tmp_path, runs=str(tmp_path / "runs"), baseline="gamma 0.5"))
+    assert "IQM of defaults minus gamma 0.5 is +7.00" in shown
+
+
 def test_repeated_seeds_and_settings_with_one_seed_are_not_ranked(tmp_path):
     for number, seed in enumerate((0, 1, 1)):
         write_run(tmp_path / "runs" / f"a{number}", seed, [0.0, [1.0, 3.0, 90.0][number]])
@@ -73,8 +81,8 @@ def test_outputs_are_the_committed_ones():
 
 def test_a_single_run_is_enough(tmp_path):
     write_run(tmp_path / "runs" / "only", 0, [0.0, 1.0])
-    shown = text(execute(tmp_path, runs=str(tmp_path / "runs")))
-    assert "runs read: 1; compared after 20 gradient steps" in shown
+    shown = text(execute(tmp_path, runs=str(tmp_path / "runs"), budget=10))
+    assert "runs read: 1; compared after 10 gradient steps" in shown
     assert "Nothing to compare" in shown
 
 

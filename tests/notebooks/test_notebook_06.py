@@ -15,6 +15,7 @@ from labkit.teaching.playground import Setting
 from labkit.training.run_directory import TRACKED_POLICY
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_policy_playground.ipynb"
+POLICY = NOTEBOOK.parents[1] / TRACKED_POLICY
 OTHERS = ("policy", "seed", "seconds")
 
 
@@ -89,11 +90,18 @@ def test_the_font_of_the_film_strips_has_every_letter_of_a_setting():
 
 
 def test_a_setting_is_played_once(tmp_path):
-    room = playground.Playground(NOTEBOOK.parents[1] / TRACKED_POLICY, seconds=0.1)
+    room = playground.Playground(POLICY, seconds=0.1)
     first = room.play(Setting(payload_kg=1))
     assert room.play(Setting(payload_kg=1.0)) is first
     assert room.play(Setting()) is not first
     assert first.steps == 10
+
+
+def test_a_temperature_and_a_seed_change_the_episode():
+    rooms = [playground.Playground(POLICY, 0.3, seed) for seed in (0, 1)]
+    settings = (Setting(), Setting(temperature=1))
+    returns = {room.play(setting).return_ for room in rooms for setting in settings}
+    assert len(returns) == 4
 
 
 def test_a_slider_plays_its_setting(monkeypatch):
@@ -102,7 +110,7 @@ def test_a_slider_plays_its_setting(monkeypatch):
 
     made, slider = [], ipywidgets.FloatSlider
     monkeypatch.setattr(ipywidgets, "FloatSlider", lambda **k: made.append(slider(**k)) or made[-1])
-    room = playground.Playground(NOTEBOOK.parents[1] / TRACKED_POLICY, seconds=0.1)
+    room = playground.Playground(POLICY, seconds=0.1)
     played = []
     monkeypatch.setattr(playground.Screen, "show", lambda self, found, ab: played.append(ab))
     playground.sliders(room, Setting(), Setting(payload_kg=2))

@@ -29,7 +29,7 @@ def table(request):
 def stored(table, count):
     """Every row in the table: drawn until all `count` were seen."""
     seen = set()
-    for _ in range(20):
+    for _ in range(60):  # one false alarm in ten million
         seen |= {tuple(row) for row in table.sample(64).tolist()}
         if len(seen) == count:
             break
@@ -99,8 +99,8 @@ def with_recent(request, tmp_path):
 
 def halves(table):
     """The numbers of the rows in the two parts of many batches of nine."""
-    drawn = np.array([batch[:, 0] for batch in table.dataset(9).take(300).as_numpy_iterator()])
-    assert drawn.shape == (300, 9)
+    drawn = np.array([batch[:, 0] for batch in table.dataset(9).take(600).as_numpy_iterator()])
+    assert drawn.shape == (600, 9)
     return drawn[:, :4].astype(int).ravel(), drawn[:, 4:].astype(int).ravel()
 
 
@@ -115,7 +115,7 @@ def test_half_of_a_batch_is_drawn_from_the_newest_transitions(with_recent):
 
 
 def test_a_batch_of_one_is_drawn_from_all_transitions(with_recent):
-    drawn = [batch[0, 0] for batch in with_recent.dataset(1).take(300).as_numpy_iterator()]
+    drawn = [batch[0, 0] for batch in with_recent.dataset(1).take(600).as_numpy_iterator()]
     assert min(drawn) < 120
 
 

@@ -225,14 +225,10 @@ def test_the_long_runs_have_a_row_and_a_section_of_their_own(tmp_path, monkeypat
     assert (name, re.sub(r"\s", "", steps)) == ("labkit, defaults, 1 seed", "40")
     assert (returned, worst, distance) == ("+3.00", "", "1.5 m")
     lines = long_run.section().splitlines()
-    assert (
-        f"- defaults, seed 4: +3.00 after {steps} env steps; "
-        "the robot fell in 20 of the 20 episodes ([its page](million-1/README.md))" in lines
-    )
-    assert (
-        "- earlier defaults, seed 5: +2.00 after 20 env steps ([its page](million/README.md))"
-        in lines
-    )
+    page = "[its page](million-1/README.md)"
+    assert f"- defaults, seed 4: +3.00 after {steps} env steps ({page})" in lines
+    fell = "the robot fell in 20 of the 20 episodes ([its page](million/README.md))"
+    assert f"- earlier defaults, seed 5: +2.00 after 20 env steps; {fell}" in lines
     assert "seed 6" not in long_run.section(), "an interim evaluation is no final score"
 
 

@@ -27,6 +27,13 @@ def make_agent(config, env):
     return agents.create_agent(config, env, tf.distribute.get_strategy())
 
 
+def test_the_learning_rate_is_half_after_the_decay_steps(small_config):
+    decaying = agents._adam(1e-3, small_config(learning_rate_decay_steps=50)).learning_rate
+    assert [float(decaying(t)) for t in (0, 50, 150)] == pytest.approx([1e-3, 5e-4, 2.5e-4])
+    constant = agents._adam(1e-3, small_config(learning_rate_decay_steps=0)).learning_rate
+    assert float(constant) == pytest.approx(1e-3)
+
+
 def test_log_probability_is_that_of_the_distribution(small_config, env, random_rows):
     agent = make_agent(small_config(), env)
     steps = unpack(tf.constant(random_rows(64)), LAYOUT).time_step

@@ -283,11 +283,13 @@ def test_it_learns_in_a_users_own_environment(small_config, tmp_path):
     assert returns.iloc[-1] > -0.01  # within 0.1 of the best action
 
 
-def test_without_an_interval_only_the_final_evaluation_is_played(small_config, tmp_path):
-    config = small_config(env_name="Target", num_iterations=20, eval_interval=0)
+def test_without_intervals_only_the_end_is_evaluated_and_logged(small_config, tmp_path):
+    none = {"eval_interval": 0, "log_interval": 0}
+    config = small_config(env_name="Target", num_iterations=20, **none)
     run = labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Target)
     evaluated = run.metrics().dropna(subset="eval_return")
     assert evaluated.gradient_step.tolist() == [20]
+    assert run.metrics().dropna(subset="critic_loss").gradient_step.tolist() == [20]
 
 
 def test_a_finished_run_goes_on_when_asked_for_more(small_config, tmp_path):
