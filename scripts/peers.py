@@ -105,13 +105,11 @@ def results() -> list[dict[str, Any]]:
 def text(found: list[dict[str, Any]]) -> str:
     """The page."""
     done = {(one["settings"], one["seed"]) for one in found}
-    planned = [(name, seed) for name, (_, seeds) in PLAN.items() for seed in seeds]
-    open_seeds = {
-        name: [str(s) for n, s in planned if n == name and (n, s) not in done] for name in PLAN
-    }
-    missing = [
-        f"{PLAN[name][0]}: seeds {listed(seeds)}" for name, seeds in open_seeds.items() if seeds
-    ]
+    missing = []
+    for name, (label, seeds) in PLAN.items():
+        left = [seed for seed in seeds if (name, seed) not in done]
+        if left:
+            missing.append(f"{label}, seed{'s' * (len(left) > 1)} {listed(left)}")
     made = sorted({made_with(one) for one in found})
     return f"""# Other libraries on the Minitaur
 

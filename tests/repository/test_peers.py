@@ -73,8 +73,8 @@ def test_the_table_shows_every_seed():
     text = peers.text(found)
     row = "| SBX SAC, labkit's choices | 1, 2 | +13.00 +5.00 | +9.00 | 17 500, – | 10, 2 |"
     assert row in text
-    assert "sbx_sac-tuned seed 3" in text
-    assert "sbx_sac-tuned seed 1" not in text
+    assert "SBX SAC, labkit's choices, seed 3;" in text
+    assert "SBX CrossQ, critics of 256, labkit's choices, seeds 1, 2 and 3;" in text
     assert "- jax 1; commit c0ffee, CPU a CPU\n" in text
 
 
