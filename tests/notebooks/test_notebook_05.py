@@ -54,7 +54,7 @@ def test_the_baseline_can_be_chosen(tmp_path):
         write_run(tmp_path / "runs" / f"a{seed}", seed, [10.0 + seed])
         write_run(tmp_path / "runs" / f"b{seed}", seed, [3.0 + seed], gamma=0.5)
     shown = text(execute(tmp_path, runs=str(tmp_path / "runs"), baseline="gamma 0.5"))
-    assert "IQM of defaults minus gamma 0.5 is +7.00" in shown
+    assert "IQM of gamma 0.995 minus baseline is +7.00" in shown, "the baseline has gamma 0.5"
 
 
 def test_repeated_seeds_and_settings_with_one_seed_are_not_ranked(tmp_path):

@@ -28,9 +28,9 @@ def make_agent(config, env):
 
 
 def test_the_learning_rate_is_half_after_the_decay_steps(small_config):
-    decaying = agents._adam(1e-3, small_config(learning_rate_decay_steps=50)).learning_rate
+    decaying = agents._adam(1e-3, small_config(learning_rate_decay_steps=50))._learning_rate
     assert [float(decaying(t)) for t in (0, 50, 150)] == pytest.approx([1e-3, 5e-4, 2.5e-4])
-    constant = agents._adam(1e-3, small_config(learning_rate_decay_steps=0)).learning_rate
+    constant = agents._adam(1e-3, small_config(learning_rate_decay_steps=0))._learning_rate
     assert float(constant) == pytest.approx(1e-3)
 
 
