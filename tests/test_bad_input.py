@@ -456,6 +456,9 @@ def hang(self, *good):
     time.sleep(30)
     return good
 Mine = test_bad_input.env(**({sys.argv[4]: hang} if sys.argv[4] else {}))
+if sys.argv[4] == "evaluation":  # only the second environment hangs, which is the evaluated one
+    kinds = [test_bad_input.env(), test_bad_input.env(step=hang)]
+    Mine = lambda: kinds.pop(0)()
 labkit.train(config, labkit.open_run(sys.argv[1], config), make_env=Mine)
 """
 SMALL = {"env_name": "Mine", "checkpoint_interval": 5, "steps_per_call": 5, "num_iterations": 20,
@@ -468,9 +471,9 @@ def hanging(path, limit, method=""):
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("method", ["__init__", "seed", "reset", "step"])
+@pytest.mark.parametrize("method", ["__init__", "seed", "reset", "step", "evaluation"])
 def test_an_environment_that_hangs_before_training_is_killed(tmp_path, method):
-    """In its constructor, in `seed`, its first reset, or during the warm-up."""
+    """In its constructor, in `seed`, its first reset, the warm-up or the first evaluation."""
     ended = hanging(tmp_path, "1", method)
     assert ended.returncode == -signal.SIGKILL
     assert (

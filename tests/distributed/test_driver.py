@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import known_optimum
 import numpy as np
 import pytest
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray_processes import ACTORS, LOOPBACK, Line, actor_pids, descendants, listening, wait_until
 
 import labkit
@@ -32,7 +33,7 @@ from labkit.distributed.evaluation_queue import EvaluationRequest, EvaluationReq
 from labkit.distributed.learner_actor import LearnerActor
 from labkit.environments.make import make_environment
 from labkit.environments.watchdog import NOTE, read_kill_note
-from labkit.errors import StalledError
+from labkit.errors import ActorLostError, DivergedError, ParameterError, StalledError
 from labkit.replay import reverb_replay
 from labkit.replay.transitions import Layout
 from labkit.replay.uniform_replay import UniformReplay
@@ -381,6 +382,33 @@ class Spy(threading.Thread):
             self.sockets |= listening([os.getpid(), *below])
             self.replay |= set(actor_pids(os.getpid(), "ReplayActor"))
             self.kinds |= {kind for kind in ACTORS if actor_pids(os.getpid(), kind)}
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (RayTaskError("work", "", DivergedError("a loss is NaN")), DivergedError, "a loss is NaN"),
+        (RayTaskError("work", "", ParameterError("no")), ParameterError, "no"),
+        (
+            RayActorError(error_msg="The actor died.\nThe node was lost."),
+            ActorLostError,
+            "learner was lost and could not be restarted: The node was lost.",
+        ),
+        (GetTimeoutError("no answer"), ActorLostError, "learner failed: no answer"),
+    ],
+)
+def test_an_actor_s_error_is_one_line(monkeypatch, error, expected, message):
+    """Without Ray: its `get` raises what it would for a lost or failed actor."""
+
+    def get(_ref):
+        raise error
+
+    monkeypatch.setattr(supervisor.ray, "get", get)
+    actor = SimpleNamespace(name="learner")
+    with pytest.raises(expected) as caught:
+        supervisor.fetch(actor, "reference")
+    assert type(caught.value) is expected
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(
