@@ -16,6 +16,7 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 RUNTIME = "2025.07"  # Colab's last version with Python 3.11
 CELL_ID = "colab"
+FOLDED = {"cellView": "form", "jupyter": {"source_hidden": True}}  # in Colab, in JupyterLab
 BEGIN, END = "<!-- badges -->", "<!-- /badges -->"
 CELL = """\
 # In Colab: installs labkit from where this notebook was opened. Elsewhere: does nothing.
@@ -64,6 +65,7 @@ def front(notebook: nbformat.NotebookNode, repo: str, path: str) -> None:
     if cells[1].get("id") != CELL_ID:
         cells.insert(1, nbformat.v4.new_code_cell(id=CELL_ID))
     cells[1].source = source
+    cells[1].metadata.update(FOLDED)
     notebook.metadata["colab"] = {"runtime_attributes": {"runtime_version": RUNTIME}}
 
 
