@@ -121,8 +121,8 @@ def test_the_tracked_policy_still_walks():
     env, act = watch.load(TRACKED)
     result = labkit.evaluate(env, act, episodes=3, seed=0)
     *_, expected = run_directory.read_metrics(TRACKED).eval_returns.dropna()
-    error = np.std(expected, ddof=1) / 3**0.5
-    assert result.mean_return == pytest.approx(np.mean(expected), abs=5 * error)
+    error = np.std(expected, ddof=1) * (1 / 3 + 1 / len(expected)) ** 0.5  # of the difference
+    assert result.mean_return == pytest.approx(np.mean(expected), abs=3 * error)
     returns, distances = np.array(result.returns), np.array(result.distances)
     # 1 for each metre forward, less a twentieth to a tenth for energy, sway and shaking
     np.testing.assert_array_less(0.88 * distances, returns)
