@@ -11,17 +11,14 @@ from labkit.analysis import statistics
 def aggregate(values: Sequence[float]) -> str:
     """The interquartile mean of five seeds or more with its interval, or each seed's return.
 
-    `+8.10 (nominal 95 % interval, covers about 90 %: +6.20 to +9.90; 5 seeds)`
+    `+8.10 (+6.20 to +9.90; 5 seeds)`: the page says what the interval is and how often it covers.
     """
     interval = statistics.bootstrap_interval(values)
     if interval is None:
         return ", ".join(f"{value:+.2f}" for value in values)
     low, high = interval
-    text, label = (
-        f"{statistics.interquartile_mean(values):+.2f}",
-        statistics.interval_label(len(values)),
-    )
-    return f"{text} ({label}: {low:+.2f} to {high:+.2f}; {len(values)} seeds)"
+    mean = statistics.interquartile_mean(values)
+    return f"{mean:+.2f} ({low:+.2f} to {high:+.2f}; {len(values)} seeds)"
 
 
 def listed(words: Sequence[Any]) -> str:

@@ -39,9 +39,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
             ]
         )
         above = int((table["return"] >= results_page.THRESHOLD).sum())
-        reached.append(
-            f"{above} of {counted(len(table), 'run')} of labkit after {spaced(budget)} env steps"
-        )
+        reached.append(f"{above} of {counted(len(table), 'run')} after {spaced(budget)} env steps")
         if len(runs) > 1:
             figure = f"curves-{budget}.png"
     rows += long_run.rows()
@@ -69,7 +67,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
 
 The return of an episode is the sum of its rewards. An episode terminates when the robot falls, and is truncated after 1000 steps
-(ten seconds). Gym counts this environment as solved at a return of {results_page.THRESHOLD} (its `reward_threshold`){f"; {listed(reached)} reached it" if reached else ""}.
+(ten seconds). Gym counts this environment as solved at a return of {results_page.THRESHOLD} (its `reward_threshold`){f". With labkit, {listed(reached)} reached it" if reached else ""}.
 
 ![Returns over env steps, and published results](results/minitaur/{figure})"""
     return between(text, MARKS, body)

@@ -13,7 +13,7 @@ import peers
 import study
 
 from benchmarks.page_text import aggregate, counted, listed, markdown, spaced
-from labkit.analysis import compare, comparison_plots, milestones
+from labkit.analysis import compare, comparison_plots, milestones, statistics
 from labkit.analysis.compare import TrackedRun
 from labkit.config import SACConfig
 from labkit.plotting import run_plots
@@ -53,14 +53,14 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
     steps = peers.ENV_STEPS
     own = compare.scores(of("defaults", found, steps), study.iterations("defaults", steps))
     sections.append(peers.section(own["return"].tolist()))
-    sections += [long_run.section(), REPLACED, longer_runs(found), not_run(found)]
+    sections += [long_run.section(), longer_runs(found), REPLACED, HISTORY, not_run(found)]
     sections.append(ablations.machines(found))
     written.append(target / "README.md")
     written[-1].write_text("\n\n".join(section.strip() for section in sections if section) + "\n")
     return written
 
 
-HEAD = """
+HEAD = f"""
 # SAC on the Minitaur: returns over seeds
 
 This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults, an
@@ -74,18 +74,26 @@ this page. It computes the tables and figures from the runs in [study/](study), 
     make results ARGS=page             # the page alone, in seconds
     make results ARGS='run --setting defaults --seed 3 --budget 60000'
 
-For five seeds or more the page gives the interquartile mean (IQM) over seeds and a percentile bootstrap interval (Agarwal et al., 2021); for
-fewer it gives the return of each seed. The interval has a nominal level of 95 %, but with few seeds it is too narrow. A simulation with
-normally distributed returns measured how often such an interval contains the true value. This share stands next to each interval
+For five seeds or more the page gives the interquartile mean (IQM) over seeds and, in brackets, a percentile bootstrap interval (Agarwal et al., 2021); for
+fewer it gives the return of each seed. The interval has a nominal level of 95 %, but with few seeds it is too narrow: in a simulation with normally
+distributed returns of five seeds, such intervals contained the true value in about {100 * statistics.interval_coverage(5):.0f} % of the cases
 (`labkit.analysis.statistics.interval_coverage`). A seed fixes networks, noise and environments, but not the samples that Reverb
 draws, so a repeated run of a seed has another score.
 
-The defaults changed after labkit 0.1. [The study of labkit 0.1](v0.1/README.md) has its own page; its runs are not compared with those below.
-Four settings, whose names begin with `earlier-`, were the defaults for a time, before the present ones were chosen. The page lists every run that the study made of them. Other runs with the same parameters are among the trials (`learning-rate-1e-3` and `averaged-policy` have those of `earlier-1e-3`) and among the [replaced runs](#runs-that-were-replaced) of notebook 03. The plan of `earlier-uniform` changed
-four times: the checkpoints of seeds 2 to 4, then of seeds 1 and 5 to 8, then of seed 17 were lost with their machines, and new seeds took their place; the runs of seeds 18 and 19 were stopped when the defaults changed. Its ablations are among the [trials](trials/README.md).
-`target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it, took its place. Its plan of five seeds ended with seed 12, which scored far below the others. `small-table` was planned with five seeds, too; after three of them, batches of which half comes from the newest 20 000 transitions took its place, because they led to fewer falls in a trial of one seed. Then the observation scale was changed and `symmetry_augmentation` was added: see the [trials](trials/README.md). The page has no setting with the defaults in between.
-The runs of 300 000 env steps continue those of seeds 1 to 3, as planned first. For a time, the plan named seeds 6 to 8, because the checkpoints of the others were thought to be lost; none of these was run. When the plan went back to seeds 1 to 3, their returns after 100 000 env steps were known.
-[The trials](trials/README.md) are runs that the study does not count, made while the defaults were chosen and later. Two of them have the parameters of a setting of this page: `capacity-20000_target-entropy-8` those of `small-table`, and `target-entropy-8` those of the setting with this name. [Another page](peers/README.md) has other libraries on the same robot.
+Other pages: [the study of labkit 0.1](v0.1/README.md), whose defaults were others and whose runs are not compared with those below; [the trials](trials/README.md), single runs made while the
+defaults were chosen and later, which the study does not count; [other libraries](peers/README.md) on the same robot. [How the plan changed](#how-the-plan-changed) says which runs were planned and not made, or made and not planned.
+"""
+
+HISTORY = """
+## How the plan changed
+
+- Four settings, whose names begin with `earlier-`, were the defaults for a time, before the present ones were chosen. The page lists every run that the study made of them. Other runs with the same parameters are among the [trials](trials/README.md) (`learning-rate-1e-3` and `averaged-policy` have those of `earlier-1e-3`) and among the [replaced runs](#runs-that-were-replaced) of notebook 03.
+- The plan of `earlier-uniform` changed four times: the checkpoints of seeds 2 to 4, then of seeds 1 and 5 to 8, then of seed 17 were lost with their machines, and new seeds took their place; the runs of seeds 18 and 19 were stopped when the defaults changed. Its ablations are among the trials.
+- `target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it, took its place. The trial `target-entropy-8` has the same parameters.
+- The plan of `action-repeat-2` had five seeds and ended with seed 12, which scored far below the others.
+- `small-table` was planned with five seeds; after three of them, batches of which half comes from the newest 20 000 transitions took its place, because they led to fewer falls in a trial of one seed. The trial `capacity-20000_target-entropy-8` has the parameters of `small-table`.
+- Then the observation scale was changed and `symmetry_augmentation` was added: see the trials. The page has no setting with the defaults in between.
+- The runs of 300 000 env steps continue those of seeds 1 to 3, as planned first. For a time, the plan named seeds 6 to 8, because the checkpoints of the others were thought to be lost; none of these was run. When the plan went back to seeds 1 to 3, their returns after 100 000 env steps were known.
 """
 
 # The commit is the one that tracked the run.
@@ -126,7 +134,7 @@ def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str, detaile
         for row, path in zip(rows, table.path, strict=True):
             row |= soon(by_path[path], iterations)
     paragraphs = [
-        f"## The defaults after {spaced(budget)} env steps: {aggregate(values)}",
+        f"## The defaults after {spaced(budget)} env steps",
         f"{spread_of(values)}ean forward distance {table.distance.mean():.2f} m in ten seconds, "
         f"mean episode length {table.length.mean():.0f} of 1000 steps. {reached_threshold(values)}",
         speed_of_learning(runs, iterations) if detailed else "",
@@ -226,10 +234,12 @@ def reached_threshold(values: Sequence[float]) -> str:
 
 
 def spread_of(values: np.ndarray) -> str:
-    """The beginning of a sentence: mean, worst and best of several seeds; for one seed only "M"."""
+    """Aggregates of several seeds and the beginning of a sentence; for one seed only "M"."""
     if len(values) == 1:
         return "M"
-    return f"Mean {values.mean():+.2f}, worst seed {values.min():+.2f}, best {values.max():+.2f}; m"
+    iqm = f"Interquartile mean of the returns {aggregate(values)}. " if len(values) >= 5 else ""
+    spread = f"Mean {values.mean():+.2f}, worst seed {values.min():+.2f}, best {values.max():+.2f}"
+    return f"{iqm}{spread}; m"
 
 
 def setting_scores(found: Sequence[TrackedRun], budget: int) -> pd.DataFrame:

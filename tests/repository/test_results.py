@@ -82,8 +82,11 @@ def test_the_page_shows_the_numbers_of_the_runs(small_study):
     page = (small_study / "README.md").read_text()
     names = {"README.md", "curves-5010.png", "curves-5020.png", "factors.png"}
     assert {file.name for file in files} == names
-    label = statistics.interval_label(5)
-    assert f"The defaults after 5 020 env steps: +12.50 ({label}: +10." in page
+    assert "## The defaults after 5 020 env steps\n" in page
+    assert "Interquartile mean of the returns +12.50 (+10." in page
+    covered = f"in about {100 * statistics.interval_coverage(5):.0f} % of the cases"
+    assert covered in page
+    assert covered in (ROOT / "README.md").read_text()
     assert "Mean +12.50, worst seed +10.50, best +14.50;" in page
     assert "at a return of 15.0 (its `reward_threshold`); 0 of 5 runs reached it" in page
     assert "+13.96 (the library estool, whose episodes last up to 3000 steps)" in page
@@ -206,8 +209,10 @@ def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
     assert text.startswith(f"above\n{begin}\n| Minitaur |")
     assert text.endswith(f"\n{end}\nbelow\n")
     assert "previous" not in text
-    assert re.search(r"\| 5 020 \| \+3\.00 \(nominal 95 % .*\| \+1\.00 \| 1\.5 m \|", text)
-    assert "at a return of 15.0 (its `reward_threshold`); 0 of 5 runs" in text
+    assert re.search(
+        r"\| 5 020 \| \+3\.00 \(\+1\.\d\d to \+4\.\d\d; 5 seeds\) \| \+1\.00 \| 1\.5 m \|", text
+    )
+    assert "at a return of 15.0 (its `reward_threshold`). With labkit, 0 of 5 runs after" in text
     assert "-0.28" in text
     assert "| labkit, defaults | 5 020 |" in text
     assert "results/minitaur/curves-5020.png" in text
