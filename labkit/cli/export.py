@@ -20,7 +20,7 @@ from labkit.errors import ParameterError, RunError, storage
 from labkit.parameters import grouped, invalid
 from labkit.replay import npz
 from labkit.sac import numpy_policy, onnx_policy, saved_policy
-from labkit.training import metrics, model_card
+from labkit.training import environment_record, metrics, model_card
 
 VIDEOS = ("videos/after.mp4", "after.mp4")  # a run's; a tracked run's
 VIDEO = "replay.mp4"  # the name of the video that the Hub shows beside the card
@@ -94,11 +94,13 @@ def check_target(target: Path) -> None:
 
 
 def _copy_records(run_dir: Path, draft: Path) -> bool:
-    """Copies configuration, metrics and video; returns whether there is a video."""
+    """Copies configuration, metrics, environment and video; returns whether there is a video."""
     content = json.loads((run_dir / "config.json").read_text())
     kept = {name: content[name] for name in KEPT if name in content}
     (draft / "config.json").write_text(json.dumps(kept, indent=2) + "\n")
-    shutil.copyfile(run_dir / metrics.FILE, draft / metrics.FILE)
+    for name in (metrics.FILE, environment_record.FILE):
+        if (run_dir / name).is_file():
+            shutil.copyfile(run_dir / name, draft / name)
     video = next((run_dir / name for name in VIDEOS if (run_dir / name).is_file()), None)
     if video:
         shutil.copyfile(video, draft / VIDEO)

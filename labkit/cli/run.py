@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import papermill
+from jupyter_client.kernelspec import NoSuchKernel
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
@@ -43,31 +44,28 @@ def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
     parameters, config = check(notebook, texts)
     resume = texts.get("resume", _defaults(notebook).get("resume", "auto"))
     run_dir = run_directory.choose_directory(texts.get("run_dir", ""), config, resume)
-    return execute(notebook, run_dir, {**parameters, "run_dir": str(run_dir)})
+    if "run_dir" in declared(notebook):
+        parameters["run_dir"] = str(run_dir)
+    return execute(notebook, run_dir, parameters)
 
 
 def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACConfig]:
     """Checks the command line's texts, parameter → text, before a kernel starts.
 
     Returns:
-        The parameters, typed where they are fields of `SACConfig`, and the configuration: that of
-        the notebook's own defaults with these parameters.
+        The parameters with their types, and the configuration: that of the notebook's own defaults
+        with these parameters.
 
     Raises:
         ParameterError: there is no such notebook or parameter, or a value is not allowed.
     """
-    if not notebook.is_file():
-        raise ParameterError(f"there is no notebook {str(notebook)!r}")
-    try:
-        known = list(papermill.inspect_notebook(_unformatted(notebook)))
-    except Exception as error:  # papermill, nbformat and jsonschema each raise others
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ParameterError(f"{str(notebook)!r} cannot be read: {reason}") from None
+    known = declared(notebook)
     for name in texts:
         if name not in known:
             raise unknown(name, known)
     fields = {name: text for name, text in texts.items() if name in SACConfig.names()}
-    own = {name: v for name, v in _defaults(notebook).items() if name in SACConfig.names()}
+    defaults = _defaults(notebook)
+    own = {name: value for name, value in defaults.items() if name in SACConfig.names()}
     try:
         config = SACConfig.parse({**own, **fields})
     except ParameterError:  # a lesson's own defaults need not make up a configuration
@@ -76,7 +74,34 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACCon
         check_name(config.env_name)
     if "num_collectors" in texts:
         check_int("num_collectors", texts["num_collectors"], 0, 64, "rollout workers")
-    return {**texts, **{name: getattr(config, name) for name in fields}}, config
+    others = {name: _typed(text, defaults.get(name)) for name, text in texts.items()}
+    return {**others, **{name: getattr(config, name) for name in fields}}, config
+
+
+def declared(notebook: Path) -> list[str]:
+    """The parameters that a notebook declares.
+
+    Raises:
+        ParameterError: there is no such notebook, or it cannot be read.
+    """
+    if not notebook.is_file():
+        raise ParameterError(f"there is no notebook {str(notebook)!r}")
+    try:
+        return list(papermill.inspect_notebook(_unformatted(notebook)))
+    except Exception as error:  # papermill, nbformat and jsonschema each raise others
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ParameterError(f"{str(notebook)!r} cannot be read: {reason}") from None
+
+
+def _typed(text: str, default: object) -> object:
+    """A parameter's text as a number, a truth value or a list; as text where the default is one."""
+    if isinstance(default, str):
+        return text
+    if text.lower() in ("true", "false", "none"):
+        text = text.capitalize()
+    with contextlib.suppress(ValueError, SyntaxError):
+        return ast.literal_eval(text)
+    return text
 
 
 def _defaults(notebook: Path) -> dict[str, Any]:
@@ -148,6 +173,9 @@ def _execute(
                 return 130, f"stopped {error.evalue}; the same command starts it again"
             reason = f"{error.ename}: {error.evalue}".splitlines()[0]
             return 1, f"{reason}\nthe cell that failed is marked in {output}"
+        except NoSuchKernel as error:
+            allowed = "a notebook whose kernel is installed here, such as python3"
+            raise invalid("notebook", f"{notebook} (kernel {error.name})", allowed) from None
         except RuntimeError as error:  # nbclient's
             if "Kernel died" not in str(error):
                 raise

@@ -5,6 +5,7 @@ runs and resumes the others from their last checkpoints.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -20,7 +21,7 @@ import click
 from tqdm import tqdm
 
 from labkit.analysis import compare
-from labkit.cli.run import bar_options, check, execute
+from labkit.cli.run import bar_options, check, declared, execute
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.parameters import invalid
@@ -30,6 +31,7 @@ from labkit.training.signals import stop_request
 
 COMPARISON = "05_compare_runs.ipynb"  # next to the notebook of the sweep
 POLL_SECONDS = 0.5
+LONGEST_NAME = 100  # characters of a setting's directory; a longer one is cut, and gets a digest
 
 
 @attrs.define
@@ -142,6 +144,10 @@ def plan(
     taken = {"seed", "run_dir", "resume"} & set(texts)
     if taken:
         raise ParameterError(f"`{min(taken)}` is not a parameter of a sweep, which sets it itself")
+    for name in ("seed", "run_dir"):
+        if name not in declared(notebook):
+            allowed = "a notebook that declares it, such as 03_sac_minitaur.ipynb"
+            raise ParameterError(f"a sweep sets `{name}`: it needs {allowed}")
     configs = {seed: check(notebook, {**texts, "seed": seed})[1] for seed in seeds}
     if not seeds or len({config.seed for config in configs.values()}) < len(seeds):
         raise invalid("seeds", " ".join(seeds), "one or more different seeds, such as '0 1 2'")
@@ -179,7 +185,11 @@ def _directory_name(notebook: Path, texts: dict[str, str], config: SACConfig) ->
                     continue
             text = str(value)
         words.append(f"{name}-{text}")
-    return re.sub(r"[^\w.+-]+", "_", "_".join(words) or "defaults")
+    name = re.sub(r"[^\w.+-]+", "_", "_".join(words) or "defaults")
+    if len(name) > LONGEST_NAME:  # file systems allow 255 bytes
+        digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+        name = f"{name[:LONGEST_NAME]}-{digest}"
+    return name
 
 
 def free_share(workers: int, taken: Sequence[frozenset[int]]) -> frozenset[int]:
@@ -224,6 +234,8 @@ def run_all(notebook: Path, jobs: Sequence[Job], workers: int) -> list[Job]:
                         job.cores = free_share(workers, [other.cores for other in running])
                         running.append(job)
                         job.start(notebook)
+                        if stop:  # while the process was being started
+                            job.interrupt()
                     time.sleep(POLL_SECONDS)
                     for job in list(running):
                         ended = not job.running()

@@ -14,7 +14,7 @@ from labkit.errors import ParameterError, storage
 from labkit.plotting import video
 from labkit.sac import saved_policy
 from labkit.sac.policies import Policy, RepeatedPolicy
-from labkit.training import run_directory
+from labkit.training import environment_record, run_directory
 from labkit.training.files import write_atomically
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
     """The environment of a run's `config.json`, and its policy, the SavedModel in `policy/`.
 
     Raises:
-        ParameterError: one of them is missing or damaged, or the environment is not a registered
-            one.
+        ParameterError: one of them is missing or damaged, or the run's environment is not the
+            registered one.
     """
     config = run_directory.read_config(folder)
     saved_policy.check_exists(folder / "policy")
@@ -60,8 +60,14 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
         )
         raise ParameterError(f"{folder} cannot be played: {what}") from None
     policy = saved_policy.load(folder / "policy")
+    record = environment_record.read_record(folder)
     with labkit.quiet():
-        env = make_environment(config.env_name)
+        env = make_environment(config.env_name, max_episode_steps=record.get("max_episode_steps"))
+    if record and (
+        differing := environment_record.differences(record, environment_record.describe(env))
+    ):
+        what = f"its environment is not {config.env_name!r} as registered here ({differing})"
+        raise ParameterError(f"{folder} cannot be played: {what}")
     return env, RepeatedPolicy(lambda one: policy.actions(one[None])[0], config.action_repeat)
 
 

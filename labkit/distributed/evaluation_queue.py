@@ -4,6 +4,7 @@ Either process may fail and lose its memory. So a request without an answer is s
 to a learner that was restarted since does not count: that learner has gone back in its metrics.
 """
 
+import threading
 import time
 import uuid
 from collections import deque
@@ -36,23 +37,29 @@ class EvaluationRequest(NamedTuple):
 
 
 class EvaluationQueue:
-    """The requests that wait for the evaluator, oldest first; the parameter server holds it."""
+    """The requests that wait for the evaluator, oldest first; the parameter server holds it.
+
+    Learner and evaluator call it at the same time, in threads of the parameter server.
+    """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._waiting: deque[EvaluationRequest] = deque(maxlen=MAX_WAITING)
 
     def add(self, request: EvaluationRequest) -> None:
         """Adds a request once; drops those of the learner before its restart."""
-        current = (old for old in self._waiting if old.learner_id == request.learner_id)
-        self._waiting = deque(current, maxlen=MAX_WAITING)
-        if request.key not in {old.key for old in self._waiting}:
-            self._waiting.append(request)
+        with self._lock:
+            current = (old for old in self._waiting if old.learner_id == request.learner_id)
+            self._waiting = deque(current, maxlen=MAX_WAITING)
+            if request.key not in {old.key for old in self._waiting}:
+                self._waiting.append(request)
 
     def next(self, done: Key | None) -> EvaluationRequest | None:
         """The oldest request, after removing the one that is done; None if none waits."""
-        if self._waiting and self._waiting[0].key == done:
-            self._waiting.popleft()
-        return self._waiting[0] if self._waiting else None
+        with self._lock:
+            if self._waiting and self._waiting[0].key == done:
+                self._waiting.popleft()
+            return self._waiting[0] if self._waiting else None
 
 
 class EvaluationRequester:

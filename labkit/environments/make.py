@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MINITAUR = "MinitaurBulletEnv-v0"
 FACTORY = "a class or a function that returns a new Gym or Gymnasium environment each time"
+EXPECTED = (ImportError, gym.error.Error, BrokenEnvironmentError)
 MAX_SEED = 2**32 - 1
 MAX_ACTION = 1e9  # beyond it the critic's float32 loss overflows
 
@@ -79,7 +80,12 @@ def make_environment(
     try:
         seeded = SeededEnv(_maker(name), max_episode_steps, watchdog)
         gymnasium.try_out(seeded)
-    except (ImportError, gym.error.Error, BrokenEnvironmentError, *gymnasium.errors()) as error:
+    except Exception as error:  # a constructor may raise anything
+        users_own = not isinstance(name, str)  # its errors are the user's to read, whole
+        if isinstance(error, ParameterError):
+            raise
+        if users_own and not isinstance(error, (*EXPECTED, *gymnasium.errors())):
+            raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if getattr(error, "name", None) in gymnasium.PACKAGES:
             reason += f"; {gymnasium.INSTALL}"

@@ -134,7 +134,7 @@ def _waits(
         if waited >= limit:
             reason = diagnose(client, table, doing)
             raise StalledError(f"gave up waiting to {doing} after {limit:g} s: {reason}")
-        yield max(0.01, (limit if printed else notice) - waited)
+        yield max(0.01, (limit if printed else min(notice, limit)) - waited)
 
 
 def wait_for(

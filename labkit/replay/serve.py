@@ -67,7 +67,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _tables(source: str | None) -> list[Any]:
     if source is None:
-        described = json.loads(sys.stdin.buffer.readline())
+        try:
+            described = json.loads(sys.stdin.buffer.readline())
+        except ValueError:
+            given = "standard input that describes no tables"
+            raise invalid(
+                "tables", given, "MODULE:FUNCTION, which returns a list of them"
+            ) from None
         return [_rebuild(base64.b64decode(text)) for text in described]
     module, _, function = source.partition(":")
     sys.path.insert(0, os.getcwd())

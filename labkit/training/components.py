@@ -90,7 +90,10 @@ class TrainingComponents:
         variables = list(self.agent.variables)  # the first of `agent.state_variables`
         checkpoint.assign(variables, arrays[: len(variables)], saved)
         self.replay.restore(saved / "replay")
-        self.env_steps = int(state.get("env_steps", self.env_steps))
+        if "collector" in state:  # of `labkit.train`
+            self.env_steps = int(state["env_steps_before"]) + int(state["collector"]["env_steps"])
+        else:
+            self.env_steps = int(state.get("env_steps", self.env_steps))
 
     def close(self) -> None:
         """Closes the replay table; may be called twice."""

@@ -1,6 +1,7 @@
 """What a run's environment is, kept beside its results: a resumed run has to have the same one."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.environments.seeding import environment_name, seeded_env
@@ -31,6 +32,30 @@ def describe(env: "PyEnvironment") -> dict[str, Any]:
     }
 
 
+def read_record(folder: Path) -> dict[str, Any]:
+    """What `describe` found when the run in `folder` began; empty if the run has no record.
+
+    Raises:
+        ParameterError: the record is damaged.
+    """
+    file = folder / FILE
+    if not file.is_file():  # a run of labkit 0.1, or a tracked one
+        return {}
+    try:
+        return dict(json.loads(file.read_text(errors="replace")))
+    except (ValueError, TypeError):
+        raise ParameterError(f"{file} is damaged: it is not the JSON that labkit writes") from None
+
+
+def differences(record: dict[str, Any], found: dict[str, Any]) -> str:
+    """What differs between a run's record and an environment; empty if nothing does."""
+    return "; ".join(
+        f"{name}: {record.get(name)} there and {value} here"
+        for name, value in found.items()
+        if record.get(name) != value
+    )
+
+
 def check_same_environment(run: Run, env: "PyEnvironment") -> None:
     """Writes what the environment is when a run begins, and compares it when the run resumes.
 
@@ -44,16 +69,7 @@ def check_same_environment(run: Run, env: "PyEnvironment") -> None:
             run.check_lock()
             write_atomically(file, json.dumps(found, indent=2) + "\n")
             return
-        text = file.read_text(errors="replace")
-    try:
-        theirs = dict(json.loads(text))
-    except (ValueError, TypeError):
-        raise ParameterError(f"{file} is damaged: it is not the JSON that labkit writes") from None
-    differing = [
-        f"{name}: {theirs.get(name)} there and {value} here"
-        for name, value in found.items()
-        if theirs.get(name) != value
-    ]
-    if differing:
-        allowed = f"a run of the same environment ({'; '.join(differing)})"
+        theirs = read_record(run.path)
+    if differing := differences(theirs, found):
+        allowed = f"a run of the same environment ({differing})"
         raise invalid("run_dir", str(run.path), allowed)

@@ -68,8 +68,8 @@ def train(
             their environments. `config.env_name` names it; values tuned to the Minitaur are for
             the Minitaur alone.
         max_episode_steps: env steps until the time limit, in both environments; None takes the
-            registered one, if any. It is not stored: pass it again to resume. Not together with
-            `components`.
+            registered one, if any. Pass it again to resume: a run with another one is rejected. Not
+            together with `components`.
 
     Returns:
         The run; `run.metrics()` is the table of everything measured.

@@ -18,6 +18,7 @@ from labkit.parameters import grouped
 from labkit.sac.evaluation import Evaluation
 from labkit.sac.saved_policy import CHECKED
 from labkit.training.config_file import read_config, read_removed
+from labkit.training.environment_record import read_record
 from labkit.training.run_directory import is_finished, read_metrics
 
 LICENSE = "apache-2.0"  # labkit's
@@ -42,6 +43,8 @@ class RunFacts:
         commit: labkit's git commit, or None if the run did not record it.
         versions: those of the packages that trained it.
         on_ray: whether `train_on_ray` trained it.
+        environment: the record of the run's environment, empty if it has none; see
+            `environment_record`.
         evaluation: the final evaluation; None if the run has not finished.
         env_steps, seconds: at that evaluation, or at the last row.
     """
@@ -51,6 +54,7 @@ class RunFacts:
     commit: str | None
     versions: dict[str, str]
     on_ray: bool
+    environment: dict[str, Any]
     evaluation: Evaluation | None
     env_steps: int
     seconds: float
@@ -76,6 +80,7 @@ def read_facts(folder: Path) -> RunFacts:
         commit=content.get("commit"),
         versions=dict(content.get("versions") or {}),
         on_ray=(folder / "ray.json").is_file(),
+        environment=read_record(folder),
         evaluation=evaluation,
         env_steps=int(table.env_step.iloc[-1]) if len(table) else 0,
         seconds=float(table.wall_seconds.iloc[-1]) if len(table) else 0.0,
@@ -187,6 +192,8 @@ be older or newer than its last evaluation. Resume the run, then export it again
     }
     if np.isfinite(one.distances).all():
         rows["distance forward, mean"] = f"{np.mean(one.distances):.2f} m"
+    if limit := facts.environment.get("max_episode_steps"):
+        rows["time limit of an episode"] = f"{grouped(limit)} env steps"
     rows |= {
         "episodes": str(len(one.returns)),
         "env steps of training": grouped(facts.env_steps),
@@ -267,8 +274,13 @@ The labkit of that time can, with the hyperparameters in `config.json`.
     arguments = "config"
     try:
         check_name(facts.config.env_name)
-    except ParameterError:  # of the user's own
+        users_own = facts.environment.get("name", facts.config.env_name) != facts.config.env_name
+    except ParameterError:
+        users_own = True
+    if users_own:
         arguments += ", make_env=MyEnv"
+    if limit := facts.environment.get("max_episode_steps"):
+        arguments += f", max_episode_steps={limit}"
     train = "labkit.train_on_ray" if facts.on_ray else "labkit.train"
     return f"""To train with the same configuration, in this folder:
 

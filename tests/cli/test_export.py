@@ -332,7 +332,9 @@ def test_the_card_of_an_own_environment(shifted):
     assert metric["args"]["commit"] == (commit or "not recorded")
     assert metric["args"]["training_seed"] == 3
     text = (shifted / "README.md").read_text()
-    assert "labkit.train(config, make_env=MyEnv)" in text
+    assert "labkit.train(config, make_env=MyEnv, max_episode_steps=10)" in text
+    assert "| time limit of an episode | 10 env steps |" in text
+    assert json.loads((shifted / "environment.json").read_text())["max_episode_steps"] == 10
     assert "distance" not in text.split("## How to use")[0]  # it has none
     assert "replay.mp4" not in text
 

@@ -96,6 +96,39 @@ def test_texts_of_the_command_line_become_typed_values():
     assert type(checked["num_iterations"]) is int
 
 
+@pytest.mark.parametrize("notebook", sorted(Path(NOTEBOOK).parent.glob("0*.ipynb")))
+def test_a_notebook_gets_only_parameters_that_it_declares(notebook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = []
+    monkeypatch.setattr(launcher, "execute", lambda *arguments: given.append(arguments) or 0)
+    assert launcher.run_notebook(notebook, {}) == 0
+    [(_, run_dir, parameters)] = given
+    declares = "run_dir" in launcher.declared(notebook)
+    assert parameters == ({"run_dir": str(run_dir)} if declares else {})
+
+
+def test_parameters_of_one_notebook_alone_have_their_types_too():
+    notebook = Path(NOTEBOOK).with_name("04_distributed_sac.ipynb")
+    checked, _ = check(notebook, {"fault_iterations": "0", "solved_return": "-150.5"})
+    assert checked == {"fault_iterations": 0, "solved_return": -150.5}
+    texts = {"runs": "7", "budget": "6e4", "baseline": "None"}
+    notebook = Path(NOTEBOOK).with_name("05_compare_runs.ipynb")
+    checked, _ = check(notebook, texts)
+    assert checked == {"runs": "7", "budget": 60_000.0, "baseline": "None"}
+
+
+def test_a_kernel_that_is_not_installed_is_named(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")])
+    content.metadata["kernelspec"] = {"name": "julia", "display_name": "", "language": "julia"}
+    nbformat.write(content, tmp_path / "small.ipynb")
+    assert run("small.ipynb") == 2
+    err = capfd.readouterr().err
+    assert "must be a notebook whose kernel is installed here, such as python3" in err
+    assert "kernel julia" in err
+    assert "Traceback" not in err
+
+
 def test_a_stop_during_the_warm_up_is_reported(tmp_path, capfd):
     """One cell replaces the notebook, and creates the stop file as Ctrl-C does."""
     cell = """

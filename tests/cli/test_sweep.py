@@ -174,6 +174,42 @@ def test_a_setting_has_one_directory_however_it_is_spelled(notebook, tmp_path):
     assert {name(seed) for seed in ("1", "1.0", "+1", "0x1", "1e0")} == {"defaults/seed-1"}
 
 
+def test_a_setting_with_long_values_has_a_directory_of_its_own(notebook, tmp_path, monkeypatch):
+    def folder(**texts):
+        return sweep._directory_name(notebook, texts, SACConfig())
+
+    longest = sweep.LONGEST_NAME + 13
+    one, two = folder(note="0.123456789_" * 40), folder(note="0.123456789_" * 41)
+    assert one != two
+    assert max(len(one), len(two)) == longest
+
+
+@pytest.mark.parametrize("name", ["01_overlapping_trajectories", "02_replay_buffers"])
+def test_a_notebook_that_trains_no_run_is_rejected(name, tmp_path):
+    with pytest.raises(ParameterError, match=r"needs a notebook that declares it, such as 03"):
+        plan(ROOT / "notebooks" / f"{name}.ipynb", ["0"], {}, tmp_path)
+
+
+def test_a_run_that_starts_while_a_stop_is_requested_is_stopped(notebook, tmp_path, monkeypatch):
+    """The signal arrives while the process is being started."""
+    start = sweep.Job.start
+
+    def start_and_stop(job, notebook):
+        os.kill(os.getpid(), signal.SIGINT)
+        start(job, notebook)
+        deadline = time.monotonic() + 60
+        while not job.log.stat().st_size and time.monotonic() < deadline:  # it handles signals
+            time.sleep(0.1)
+
+    monkeypatch.setattr(sweep.Job, "start", start_and_stop)
+    asked = []
+    interrupt = sweep.Job.interrupt
+    monkeypatch.setattr(sweep.Job, "interrupt", lambda job: asked.append(job) or interrupt(job))
+    jobs = plan(notebook, ["0"], {**SHORT, "num_iterations": "2000"}, tmp_path)
+    assert sweep.run_all(notebook, jobs, 1) == jobs
+    assert asked[-1] is jobs[0]
+
+
 def test_a_file_in_place_of_the_folder_is_one_line(notebook, tmp_path):
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(ParameterError, match=r"^`into` must be a folder, or .*mine'$"):

@@ -5,6 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import gym
 import imageio_ffmpeg
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import labkit
 from labkit.cli import watch
 from labkit.cli.main import main
 from labkit.training import run_directory
-from labkit.training.run_directory import TRACKED_POLICY
+from labkit.training.run_directory import TRACKED_POLICY, open_run
 
 ROOT = Path(__file__).parents[2]
 TRACKED = ROOT / TRACKED_POLICY
@@ -79,6 +80,41 @@ def test_a_run_of_a_user_s_own_environment_is_named(tmp_path):
         f"ParameterError: {tmp_path} cannot be played: its environment 'Mine' came from make_env,"
     )
     assert done.stderr.startswith(line)
+    assert done.stderr.count("\n") == 1
+
+
+def short_pendulum(small_config, path: Path, **arguments) -> Path:
+    """A run of two gradient steps."""
+    config = small_config(
+        env_name="Pendulum-v1", replay="tf_uniform", num_iterations=2, num_eval_episodes=1
+    )
+    return labkit.train(config, open_run(path, config), **arguments).path
+
+
+def test_episodes_have_the_time_limit_of_the_run(small_config, tmp_path):
+    run = short_pendulum(small_config, tmp_path / "run", max_episode_steps=20)
+    assert [one.steps for one in watch.film(run, 0, tmp_path / "out.mp4")] == [20, 20]
+
+
+class ThreeNumbers(gym.Env):
+    """Not Pendulum-v1, but its observations and actions have the same shapes."""
+
+    observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gym.spaces.Box(-2, 2, (1,), np.float32)
+
+    def reset(self):
+        return np.zeros(3, np.float32)
+
+    def step(self, action):
+        return np.zeros(3, np.float32), 0.0, True, {}
+
+
+def test_another_environment_under_a_registered_name_is_not_played(small_config, tmp_path):
+    run = short_pendulum(small_config, tmp_path / "run", make_env=ThreeNumbers)
+    done = invoke(str(run))
+    assert done.exit_code == 2
+    why = "its environment is not 'Pendulum-v1' as registered here (name: ThreeNumbers there"
+    assert done.stderr.startswith(f"ParameterError: {run} cannot be played: {why}")
     assert done.stderr.count("\n") == 1
 
 

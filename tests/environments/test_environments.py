@@ -151,3 +151,24 @@ def test_discrete_actions_are_rejected_by_name():
 def test_environment_that_cannot_be_made_here():
     with pytest.raises(ParameterError, match=r"mujoco.*, got 'HalfCheetah-v2'"):
         make_environment("HalfCheetah-v2")
+
+
+class Unmakeable(gym.Env):
+    def __init__(self):
+        raise TypeError("descriptors cannot be\ncreated directly")
+
+
+gym.register("LabkitUnmakeable-v0", entry_point=Unmakeable)
+
+
+def test_a_registered_environment_whose_constructor_fails_is_one_line():
+    """PyBullet registers several that need an older protobuf."""
+    with pytest.raises(ParameterError) as caught:
+        make_environment("LabkitUnmakeable-v0")
+    allowed = "an environment that works here (descriptors cannot be)"
+    assert str(caught.value) == f"`env_name` must be {allowed}, got 'LabkitUnmakeable-v0'"
+
+
+def test_an_error_of_the_user_s_own_constructor_is_shown_whole():
+    with pytest.raises(TypeError, match="created directly"):
+        make_environment(Unmakeable)

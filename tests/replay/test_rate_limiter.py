@@ -57,6 +57,15 @@ def test_a_busy_program_prints_the_reason_before_the_error(client, capsys):
     assert capsys.readouterr().out.startswith("waiting to sample for 0.1 s: 'two' holds 0 items")
 
 
+def test_a_limit_below_the_time_of_the_notice_holds(client):
+    begin = time.monotonic()
+    with pytest.raises(StalledError, match=r"after 0\.2 s"):
+        rate_limiter.wait_for(
+            lambda: next(client.sample("two")), client, "two", notice_seconds=9, limit_seconds=0.2
+        )
+    assert time.monotonic() - begin < 8
+
+
 def test_the_time_limit_holds_for_a_request_that_another_client_was_faster_with(
     client, monkeypatch, capsys
 ):

@@ -193,3 +193,13 @@ def test_tables_from_a_module_serve_a_terminal(tmp_path):
     process.terminate()
     assert process.wait(timeout=20) == 0
     process.stdout.close()
+
+
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_without_tables_the_command_says_what_it_needs(text):
+    done = subprocess.run(
+        [sys.executable, "-m", "labkit.replay.serve"], input=text, text=True, capture_output=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("ParameterError: `tables` must be MODULE:FUNCTION")
+    assert done.stderr.count("\n") == 1

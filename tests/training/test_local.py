@@ -19,7 +19,7 @@ import tensorflow as tf
 from tf_agents.trajectories import time_step
 
 import labkit
-from labkit.environments.make import make_environment
+from labkit.environments.make import check_name, make_environment
 from labkit.errors import DivergedError
 from labkit.replay import ports
 from labkit.replay.transitions import Layout
@@ -310,6 +310,7 @@ def test_the_end_of_time_is_collected_as_the_configuration_says(
     bootstrap, discount, small_config, monkeypatch
 ):
     """Of the environment that fills the table; the evaluated one ends as it is registered to."""
+    check_name("MinitaurBulletEnv-v0")  # PyBullet registers it
     short = gym.spec("MinitaurBulletEnv-v0")
     monkeypatch.setattr(short, "max_episode_steps", 3)
     made = components.build(small_config(bootstrap_time_limits=bootstrap))
@@ -347,6 +348,10 @@ def test_training_again_after_the_end_adds_no_evaluation(small_config, tmp_path)
     components.warm_up(config, made)
     tables = [labkit.train(config, run, made).metrics() for _ in range(3)]
     made.close()
+    looked_at = components.build(config, make_env=Target)
+    looked_at.load(run.path)
+    assert looked_at.env_steps == tables[0].env_step.max()
+    looked_at.close()
     for again in tables[1:]:
         pd.testing.assert_frame_equal(again, tables[0])
     assert (tables[0].eval_return.notna() & (tables[0].gradient_step == 20)).sum() == 1
