@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import papermill
-from jupyter_client.kernelspec import NoSuchKernel
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
@@ -173,9 +172,12 @@ def _execute(
                 return 130, f"stopped {error.evalue}; the same command starts it again"
             reason = f"{error.ename}: {error.evalue}".splitlines()[0]
             return 1, f"{reason}\nthe cell that failed is marked in {output}"
-        except NoSuchKernel as error:
+        except KeyError as error:  # jupyter_client's
+            if type(error).__name__ != "NoSuchKernel":
+                raise
+            name = getattr(error, "name", "unknown")
             allowed = "a notebook whose kernel is installed here, such as python3"
-            raise invalid("notebook", f"{notebook} (kernel {error.name})", allowed) from None
+            raise invalid("notebook", f"{notebook} (kernel {name})", allowed) from None
         except RuntimeError as error:  # nbclient's
             if "Kernel died" not in str(error):
                 raise

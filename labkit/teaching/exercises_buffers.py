@@ -22,6 +22,7 @@ from labkit.teaching.replay_memories import RingBuffer
 
 SLOTS = 8
 EPISODE = 4  # entries, the last of which is the boundary entry
+USUAL_N = 5  # env steps of a row in exercise 7
 STEPS = buffer_comparison.counted_steps(13, EPISODE)  # the last eight stay in a buffer: 5 to 12
 
 
@@ -94,13 +95,14 @@ def every_window(answer: Callable) -> None:
 def episode_windows(draws: int = 200) -> trajectory.Trajectory:
     """Two-step windows `[draws, 2]` that a TFUniform buffer drew; observation k is step k.
 
-    Episodes have four entries. Every second one terminates, the others are truncated.
+    Episodes have four entries. Every second one terminates, the others are truncated. The rewards
+    of an episode are 1, 0 and -1, so that no filter by reward is right.
     """
     steps = []
     for step in STEPS:
         number = int(step.observation)
         place, falls = number % EPISODE, (number // EPISODE) % 2 == 1
-        reward = np.float32(place < EPISODE - 1)  # the boundary entry has none
+        reward = np.float32([1, 0, -1, 0][place])  # the boundary entry, the last, has none
         discount = np.float32(not (falls and place == EPISODE - 2))
         steps.append(step._replace(reward=reward, discount=discount))
     scalar = tf.TensorSpec([], tf.float32)
@@ -131,6 +133,14 @@ def within_episodes(answer: Callable) -> None:
     lost = sorted(pair for pair in drawn - pairs if pair[0] % EPISODE < EPISODE - 1)
     if lost:
         a, b = lost[0]
+        observed, reward = windows.observation.numpy(), windows.reward.numpy()[:, 0]
+        for rewarded in (reward > 0, reward != 0):
+            if pairs == {tuple(pair) for pair in observed[rewarded].tolist()}:
+                raise WrongAnswer(
+                    f"Your filter drops the window {a} → {b}, because its reward is "
+                    f"{reward[observed[:, 0] == a][0]:g}. A real step may have any reward: look "
+                    "for the boundary entry."
+                )
         what = "leads to the end of an episode" if b % EPISODE == EPISODE - 1 else "is within one"
         raise WrongAnswer(
             f"Your filter drops the window {a} → {b}, which {what}: an action did lead from {a} "
@@ -154,23 +164,31 @@ def largest_deviation(answer: Callable) -> None:
     """02.4: how far the furthest count is from uniform, in standard deviations of a count."""
     ring = fill(empty_buffer("TFUniform"), STEPS)
     drawn = buffer_comparison.draw_windows(ring.as_dataset(100, num_steps=2), 7_000)
-    for counts in (np.array(list(drawn.values())), np.array([1_040] * 6 + [760])):
+    for counts in (np.array(list(drawn.values())), np.array([520] * 4 + [320])):
         given = number_of(call(answer, counts))
         true = buffer_comparison.largest_deviation(counts)
-        distances = counts - counts.mean()
+        distances, n, p = counts - counts.mean(), counts.sum(), 1 / len(counts)
+        largest = np.abs(distances).max()
         if np.isclose(given, true):
             continue
         found = f"For the counts {counts.tolist()} it is {true:.2f}, yours is {given:.2f}. "
-        if np.isclose(given, np.abs(distances).max() / counts.std()):
+        if any(np.isclose(given, largest / counts.std(ddof=ddof)) for ddof in (0, 1)):
             raise WrongAnswer(
                 f"{found}You divide by how much these counts scatter, which a biased count "
                 "enlarges: divide by how much counts of uniform draws would scatter."
             )
-        if np.isclose(given, np.abs(distances).max() / np.sqrt(counts.mean())):
+        if np.isclose(given, largest / np.sqrt(n * p)):
             raise WrongAnswer(f"{found}The variance of a binomial count is n p (1 − p), not n p.")
-        if given < true:
+        if np.isclose(given, distances.max() / np.sqrt(n * p * (1 - p))):
             raise WrongAnswer(f"{found}A count may be too low as well: take absolute distances.")
-        raise WrongAnswer(f"{found}Each count is binomial: n draws, probability p = 1 / 7.")
+        if np.isclose(given, largest / np.sqrt(7_000 * (1 / 7) * (6 / 7))):
+            raise WrongAnswer(
+                f"{found}Your scale is that of 7000 draws from 7 windows: here n = {n} and "
+                f"p = 1 / {len(counts)}, so take both from the counts."
+            )
+        raise WrongAnswer(
+            f"{found}Each count is binomial: n = {n} draws, probability p = 1 / {len(counts)}."
+        )
 
 
 def restore(answer: Callable) -> None:
@@ -236,38 +254,74 @@ def importance_weights(answer: Callable) -> None:
 
 def n_step_target(answer: Callable) -> None:
     """02.7: the target of a row over n env steps, compared with labkit's `NStepWriter`."""
-    rewards = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # [5] float64
-    for last in (1.0, 0.0):
-        discounts, gamma, value = np.array([1.0, 1.0, 1.0, 1.0, last]), 0.9, 100.0
-        given = number_of(call(answer, rewards, discounts, value, gamma))
-        true = _target_of_a_row(rewards, discounts, value, gamma)
-        if np.isclose(given, true, rtol=1e-4):
-            continue
-        powers = gamma ** np.arange(len(rewards))
-        usual = {
-            rewards.sum() + gamma * value * last: (
-                f"Your target uses γ once, but the row spans {len(rewards)} steps."
-            ),
-            powers @ rewards + gamma * value * last: (
-                f"The value comes {len(rewards)} steps later: γ^{len(rewards)}, not γ."
-            ),
-            powers @ rewards + powers[-1] * value * last: (
-                f"The value comes one step after the last reward: γ^{len(rewards)}."
-            ),
-            gamma * powers @ rewards + gamma * powers[-1] * value * last: (
-                "The first reward is not discounted: γ^0."
-            ),
-            powers @ rewards + gamma * powers[-1] * value: (
-                "The episode terminated in this row: a discount of 0 ends the sum."
-            ),
-            rewards.sum() + gamma * powers[-1] * value * last: (
-                "Each reward is discounted by the steps before it."
-            ),
-        }
+    gamma, value = 0.9, 100.0
+    for case in ([1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 1], [1, 0.5, 1]):
+        discounts = np.array(case, float)  # [n] float64
+        n = len(discounts)
+        rewards = np.arange(1.0, n + 1)  # [n] float64
         found = f"Rewards {rewards.tolist()}, discounts {discounts.tolist()}, γ = {gamma}: "
-        hints = [text for wrong, text in usual.items() if np.isclose(given, wrong)]
-        hint = hints[0] if hints else "r₁ + γ d₁ r₂ + γ² d₁ d₂ r₃ + …, and then the value."
-        raise WrongAnswer(f"{found}{true:.2f} is right, yours is {given:.2f}. {hint}")
+        try:
+            given = number_of(call(answer, rewards, discounts, value, gamma))
+        except (IndexError, ValueError) as error:
+            if n == USUAL_N:
+                raise
+            raise WrongAnswer(
+                f"{found}your answer raised {type(error).__name__}. It works for {USUAL_N} steps, "
+                f"but this row spans {n}: take n from len(rewards)."
+            ) from None
+        true = _target_of_a_row(rewards, discounts, value, gamma)
+        if not np.isclose(given, true, rtol=1e-4):
+            hint = _target_hint(given, rewards, discounts, value, gamma)
+            raise WrongAnswer(f"{found}{true:.2f} is right, yours is {given:.2f}. {hint}")
+
+
+def _target_hint(
+    given: float, rewards: np.ndarray, discounts: np.ndarray, value: float, gamma: float
+) -> str:
+    """The usual mistake that gives this target; rewards and discounts [n] float64."""
+    n, last = len(rewards), discounts[-1]
+    powers = gamma ** np.arange(n)  # [n] float64
+    undiscounted, after = powers @ rewards, gamma**n * value
+    usual = [
+        (
+            rewards.sum() + gamma * value * last,
+            f"Your target uses γ once, but the row spans {n} steps.",
+        ),
+        (
+            undiscounted + gamma * value * last,
+            f"The value comes {n} steps later: γ^{n}, not γ.",
+        ),
+        (
+            undiscounted + powers[-1] * value * last,
+            f"The value comes one step after the last reward: γ^{n}.",
+        ),
+        (
+            gamma * undiscounted + after * last,
+            "The first reward is not discounted: γ^0.",
+        ),
+        (
+            rewards.sum() + after * last,
+            "Each reward is discounted by the steps before it.",
+        ),
+        (
+            undiscounted + gamma**USUAL_N * value * last,
+            f"γ^{USUAL_N} is right for {USUAL_N} steps only: take n from len(rewards).",
+        ),
+        (
+            powers @ (rewards * np.cumprod(discounts)) + after * discounts.prod(),
+            "A discount multiplies the rewards after it, not the reward of its own step.",
+        ),
+    ]
+    if not last:
+        end = "The episode terminated in this row: a discount of 0 ends the sum."
+        usual.append((undiscounted + after, end))
+    elif discounts.prod() < 1:
+        later = "A discount also multiplies all later rewards, not only the value."
+        usual.append((undiscounted + after * discounts.prod(), later))
+        earlier = "You use only the last discount: each one multiplies all that comes after it."
+        usual.append((undiscounted + after * last, earlier))
+    hints = [text for wrong, text in usual if np.isclose(given, wrong)]
+    return hints[0] if hints else "r₁ + γ d₁ r₂ + γ² d₁ d₂ r₃ + …, and then the value."
 
 
 def _target_of_a_row(rewards: Any, discounts: Any, value: float, gamma: float) -> float:

@@ -26,9 +26,18 @@ class FakeRay:
         self.log: list[tuple[str, int]] = []  # reference, and how many tasks had ended at its get
 
     def wait(
-        self, references: Sequence[str], num_returns: int = 1, timeout: float | None = None
+        self,
+        references: Sequence[str],
+        *positional: Any,
+        num_returns: int = 1,
+        timeout: float | None = None,
     ) -> tuple[list[str], list[str]]:
         """As `ray.wait`: the references whose tasks have ended, and the others."""
+        if positional:  # Ray's other parameters are keyword-only
+            raise WrongAnswer(
+                "Ray raises TypeError: wait() takes 1 positional argument but "
+                f"{1 + len(positional)} were given. Write num_returns={positional[0]!r}."
+            )
         references, self._waits = list(references), self._waits + 1
         if self._waits > MOST_WAITS:
             raise WrongAnswer(
@@ -60,14 +69,14 @@ def as_they_come(answer: Callable) -> None:
     """04.1: results in the order in which the tasks end."""
     asked, arrivals = ["slow", "fast", "medium"], ["fast", "medium", "slow"]
     ray = FakeRay(arrivals)
-    given = call(answer, ray, list(asked))
+    given = list(call(answer, ray, list(asked)))  # a generator runs only now
     expected = [ray_result(one) for one in arrivals]
     late = [one for one, ended in ray.log if ended > arrivals.index(one) + 1]
-    if list(given) == expected and not late:
+    if given == expected and not late:
         return
     if sorted(given) != sorted(expected):
-        raise WrongAnswer(f"There are three results, each once; yours are {list(given)}.")
-    if list(given) == [ray_result(one) for one in asked]:
+        raise WrongAnswer(f"There are three results, each once; yours are {given}.")
+    if given == [ray_result(one) for one in asked]:
         raise WrongAnswer(
             "Your results are in the order of the list: ray.get waited for the slow task while the "
             "others were ready."

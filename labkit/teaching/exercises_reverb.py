@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import reverb
+import tensorflow as tf
 
 from labkit.parameters import echo
 from labkit.replay import rate_limiter, reverb_replay
@@ -17,6 +18,7 @@ from labkit.teaching.reverb_inspect import ServerContents, inspect_server
 STEP_BYTES = 100
 STEP = np.zeros(STEP_BYTES, np.uint8)  # [100] uint8: what a stored step takes is easy to count
 APART = 5  # env steps between the two observations of exercise 1
+DRAWS = 50  # samples of a table with three items: each is drawn, but for 1 time in 200 million
 WAIT = 1.0  # seconds for which a check waits on an answer's table
 
 
@@ -74,8 +76,11 @@ def five_apart(answer: Callable) -> None:
                 f"from t to t + {APART} there are {APART + 1} steps."
             ) from None
         contents = inspect_server(client)
-    items = [tuple(step for _, step in item.steps) for item in contents.tables["pairs"].items]
-    _compare_pairs(items, expected)
+        items = [tuple(step for _, step in item.steps) for item in contents.tables["pairs"].items]
+        _compare_pairs(items, expected)
+        # Steps are in order of time there, whatever the order in the item; samples show that order.
+        samples = draw(client, "pairs", DRAWS)
+    _compare_order([sample.data for sample in samples], expected)
     if recorder.window > APART + 1:
         raise WrongAnswer(
             f"The items are right, but a window of {recorder.window} keeps more steps in the "
@@ -101,6 +106,26 @@ def _compare_pairs(items: list[tuple[int, ...]], expected: list[tuple[int, ...]]
         raise WrongAnswer(
             f"Of {expected[-1][1] + 1} observations, the items are {expected}; yours are {items}."
         )
+
+
+def _compare_order(samples: list[Any], expected: list[tuple[int, ...]]) -> None:
+    """Compares the data of items, each one column of two steps or two columns of one step."""
+    for given in sorted({_numbers(columns) for columns in samples} - set(expected)):
+        if given[::-1] in expected:
+            raise WrongAnswer(
+                f"Your item begins with the later observation: {list(given)}. A list of indices "
+                "gives the steps in the order of the list."
+            )
+        raise WrongAnswer(
+            f"An item holds the observations {list(given)}: append each observation once, as it is."
+        )
+
+
+def _numbers(columns: Any) -> tuple[int, ...]:
+    """The numbers of an item's observations, in their order within one column."""
+    numbers = [np.ravel(column)[::STEP_BYTES].tolist() for column in tf.nest.flatten(columns)]
+    flat = tuple(number for column in numbers for number in column)
+    return flat if len(numbers) == 1 else tuple(sorted(flat))  # Reverb orders columns by name
 
 
 def sharing(answer: Callable) -> None:

@@ -114,9 +114,11 @@ def distinct_seeds(answer: Callable, scores: pd.DataFrame) -> None:
 def interquartile_mean(answer: Callable, scores: pd.DataFrame) -> None:
     """05.5: the mean without the lowest and the highest quarter."""
     groups = [np.array([1.0, 2.0, 3.0, 4.0, 50.0]), np.array([9.0, 1.0, 2.0])]
+    groups += [np.array([7.0, 1.0, 30.0, 4.0, 2.0, 60.0, 8.0, 3.0])]  # without 2 at each end
+    groups += [np.array([5.0, 90.0, 2.0, 11.0, 7.0, 1.0, 40.0, 3.0, 12.0, 4.0, 20.0])]
     groups += [group["return"].to_numpy() for _, group in scores.groupby("setting")]
     for values in groups:
-        given = number_of(call(answer, values.copy()))
+        given, n = number_of(call(answer, values.copy())), len(values)
         true = stats.trim_mean(values, 0.25)
         if np.isclose(given, true):
             continue
@@ -128,9 +130,14 @@ def interquartile_mean(answer: Callable, scores: pd.DataFrame) -> None:
             raise WrongAnswer(
                 f"{found}That is the median, which leaves out more than two quarters."
             )
-        if np.isclose(given, values[len(values) // 4 : len(values) - len(values) // 4].mean()):
+        if np.isclose(given, values[n // 4 : n - n // 4].mean()):
             raise WrongAnswer(f"{found}Sort the values first.")
-        raise WrongAnswer(f"{found}A quarter is rounded down: of 5 values one at each end.")
+        if n // 4 > 1 and np.isclose(given, np.sort(values)[1:-1].mean()):
+            raise WrongAnswer(
+                f"{found}You always leave out one value at each end: of {n} values it must "
+                f"be {n // 4}."
+            )
+        raise WrongAnswer(f"{found}A quarter is rounded down: of {n} values {n // 4} at each end.")
 
 
 def beats(answer: Callable) -> None:
@@ -196,13 +203,18 @@ def coverage(answer: Callable) -> None:
 
     The answer gets intervals whose coverage is known: of n unit normal values, mean ± z / √n.
     """
-    for z, true in ((1.96, 0.95), (1.0, 0.683), (100.0, 1.0)):
+    for n, z, true in ((5, 1.96, 0.95), (20, 1.0, 0.683), (5, 100.0, 1.0)):
 
-        def interval(values: Any, z: float = z) -> tuple[float, float]:
-            half = z / np.sqrt(len(values))
+        def interval(values: Any, n: int = n, z: float = z) -> tuple[float, float]:
+            if np.size(values) != n:
+                raise WrongAnswer(
+                    f"For n = {n} your function passes {np.size(values)} values to `interval`: "
+                    "each study must have n values."
+                )
+            half = z / np.sqrt(n)
             return float(np.mean(values) - half), float(np.mean(values) + half)
 
-        given = number_of(call(answer, interval, 5))
+        given = number_of(call(answer, interval, n))
         if abs(given - true) < 0.04:
             continue
         found = f"An interval that covers {true:.0%}: you find {given:.0%}. "

@@ -1,5 +1,7 @@
 """Wrong answers to the exercises: for each, its source code and the diagnosis that it must get.
 
+`ALSO_RIGHT` has answers that differ from the solution of the notebook, and must be accepted.
+
 A function is written as an expression, which the tests assign to the name that the stub of the
 notebook has. Names are those of the notebook.
 """
@@ -93,12 +95,20 @@ def follow(critic, target, tau):
 """
 
 
+TWO_COLUMNS = "(writer.history[-6], writer.history[-1])"
+NAMED_COLUMNS = '{"now": writer.history[-6:-5], "later": writer.history[-1:]}'
+
 WRONG: dict[str, Wrong] = {
     "01.1": {
         "window of 5": (pairs(5, "[-6, -1]"), "A window of 5 no longer holds the first step"),
         "window of 8": (pairs(8, "[-6, -1]"), "a window of 8 keeps more steps"),
         "a slice": (pairs(6, "-6:"), "a slice takes all between its ends"),
         "four steps": (pairs(6, "[-5, -1]"), "your first item are 4 steps apart: [1, 5]"),
+        "reversed": (pairs(6, "[-1, -6]"), "Your item begins with the later observation: [5, 0]"),
+        "another value": (
+            pairs(6, "[-6, -1]").replace("observation)", "0 * observation)"),
+            "An item holds the observations [0, 0]: append each observation",
+        ),
         "no item": ("write_pairs = lambda client, observations: [0]", "The table is empty"),
         "an error": ("write_pairs = lambda client: 0", "Your answer raised TypeError: "),
     },
@@ -202,11 +212,28 @@ WRONG: dict[str, Wrong] = {
             masked("windows.step_type[:, 0] == StepType.MID"),
             "drops the window 8 → 9, which is within one",
         ),
+        "rewarded": (
+            masked("windows.reward[:, 0] > 0"),
+            "drops the window 5 → 6, because its reward is 0",
+        ),
+        "any reward": (
+            masked("windows.reward[:, 0] != 0"),
+            "drops the window 5 → 6, because its reward is 0",
+        ),
     },
     "02.4": {
         "own scatter": (
             "largest_deviation = lambda c: np.abs(c - c.mean()).max() / c.std()",
             "how much these counts scatter",
+        ),
+        "own scatter, n − 1": (
+            "largest_deviation = lambda c: np.abs(c - c.mean()).max() / np.std(c, ddof=1)",
+            "how much these counts scatter",
+        ),
+        "a constant scale": (
+            "largest_deviation = lambda c: "
+            "np.abs(c - c.mean()).max() / np.sqrt(7000 * (1 / 7) * (6 / 7))",
+            "Your scale is that of 7000 draws from 7 windows: here n = 2400 and p = 1 / 5",
         ),
         "Poisson": (
             "largest_deviation = lambda c: np.abs(c - c.mean()).max() / np.sqrt(c.mean())",
@@ -217,7 +244,13 @@ WRONG: dict[str, Wrong] = {
             " / np.sqrt(c.mean() * (1 - 1 / len(c)))",
             "take absolute distances",
         ),
+        "seven windows": (
+            "largest_deviation = lambda c: "
+            "np.abs(c - c.mean()).max() / np.sqrt(c.mean() * (1 - 1 / 7))",
+            "Each count is binomial: n = 2400 draws, probability p = 1 / 5",
+        ),
         "no scale": ("largest_deviation = lambda c: 1e4", "Each count is binomial"),
+        "too small": ("largest_deviation = lambda c: 0.01", "Each count is binomial"),
     },
     "02.5": {
         "another name": (saved("buffer", "fresh"), "The fresh TFUniform buffer is empty"),
@@ -272,6 +305,34 @@ WRONG: dict[str, Wrong] = {
             "Each reward is discounted by the steps before it",
         ),
         "no value": ("n_step_target = lambda r, d, v, g: r.sum()", "and then the value"),
+        "always five": (
+            "n_step_target = lambda r, d, v, g: "
+            "sum(g**k * r[k] for k in range(5)) + g**5 * d[-1] * v",
+            "raised IndexError. It works for 5 steps, but this row spans 3: take n from len(",
+        ),
+        "always five powers": (
+            "n_step_target = lambda r, d, v, g: g ** np.arange(5) @ r + g**5 * d[-1] * v",
+            "raised ValueError. It works for 5 steps, but this row spans 3",
+        ),
+        "γ to the fifth": (
+            "n_step_target = lambda r, d, v, g: g ** np.arange(len(r)) @ r + g**5 * d[-1] * v",
+            "γ^5 is right for 5 steps only",
+        ),
+        "rewards without discounts": (
+            "n_step_target = lambda r, d, v, g: "
+            "g ** np.arange(len(r)) @ r + g ** len(r) * d.prod() * v",
+            "A discount also multiplies all later rewards, not only the value",
+        ),
+        "if the last": (
+            "n_step_target = lambda r, d, v, g: "
+            "g ** np.arange(len(r)) @ r + (g ** len(r) * v if d[-1] else 0)",
+            "You use only the last discount",
+        ),
+        "own discount": (
+            "n_step_target = lambda r, d, v, g: g ** np.arange(len(r)) @ (r * d.cumprod())"
+            " + g ** len(r) * d.prod() * v",
+            "multiplies the rewards after it, not the reward of its own step",
+        ),
     },
     "02.8": {
         "time": (
@@ -481,6 +542,22 @@ WRONG: dict[str, Wrong] = {
             "    return [ray.get(one) for one in ready]",
             "'fast' was fetched only after later tasks had ended",
         ),
+        "positional": (
+            "def as_they_come(ray, refs):\n"
+            "    results = []\n"
+            "    while refs:\n"
+            "        ready, refs = ray.wait(refs, 1)\n"
+            "        results += ray.get(ready)\n"
+            "    return results",
+            "wait() takes 1 positional argument but 2 were given. Write num_returns=1.",
+        ),
+        "a generator, all at once": (
+            "def as_they_come(ray, refs):\n"
+            "    ready, _ = ray.wait(refs, num_returns=len(refs))\n"
+            "    for one in ready:\n"
+            "        yield ray.get(one)",
+            "'fast' was fetched only after later tasks had ended",
+        ),
         "one too often": (
             "def as_they_come(ray, refs):\n"
             "    results = []\n"
@@ -626,6 +703,18 @@ WRONG: dict[str, Wrong] = {
             "interquartile_mean = lambda v: np.sort(v)[-(-len(v) // 4) : -1].mean()",
             "A quarter is rounded down",
         ),
+        "one at each end": (
+            "def interquartile_mean(v):\n"
+            "    v = np.sort(v)\n"
+            "    return v[1:-1].mean() if len(v) >= 4 else v.mean()",
+            "You always leave out one value at each end: of 8 values it must be 2.",
+        ),
+        "to the nearest": (
+            "def interquartile_mean(v):\n"
+            "    quarter = round(len(v) / 4 - 0.01)\n"
+            "    return np.sort(v)[quarter : len(v) - quarter].mean() if len(v) > 3 else v.mean()",
+            "A quarter is rounded down: of 11 values 2 at each end",
+        ),
     },
     "05.6": {
         "by place": ("beats = lambda a, b: np.mean(a > b[: len(a)])", "You compare by place"),
@@ -663,6 +752,18 @@ WRONG: dict[str, Wrong] = {
             "    samples = np.random.default_rng(0).normal(size=(2_000, n))\n"
             "    return np.mean([not low <= 0 <= high for low, high in map(interval, samples)])",
             "You count the intervals that miss",
+        ),
+        "always five": (
+            "def coverage(interval, n):\n"
+            "    samples = np.random.default_rng(0).normal(size=(2_000, 5))\n"
+            "    return np.mean([low <= 0 <= high for low, high in map(interval, samples)])",
+            "For n = 20 your function passes 5 values to `interval`",
+        ),
+        "always fifty": (
+            "def coverage(interval, n):\n"
+            "    samples = np.random.default_rng(0).normal(size=(2_000, 50))\n"
+            "    return np.mean([low <= 0 <= high for low, high in map(interval, samples)])",
+            "For n = 5 your function passes 50 values to `interval`",
         ),
         "promised": ("coverage = lambda interval, n: 0.95", "covers 68%: you find 95%"),
     },
@@ -755,3 +856,37 @@ WRONG: dict[str, Wrong] = {
         "zero": ("paired_error = lambda a, b: 0.0", "divided by √n"),
     },
 }
+
+ALSO_RIGHT: list[tuple[str, str]] = [  # number, code
+    ("01.1", pairs(6, "[-6, -1]").replace("writer.history[[-6, -1]]", TWO_COLUMNS)),
+    ("01.1", pairs(6, "[-6, -1]").replace("writer.history[[-6, -1]]", NAMED_COLUMNS)),
+    (
+        "02.7",
+        "def n_step_target(r, d, v, g):\n"
+        "    before = np.concatenate([[1], g * d]).cumprod()\n"
+        "    return before[:-1] @ r + before[-1] * v",
+    ),
+    (
+        "02.4",
+        "largest_deviation = lambda c: np.abs(c - c.mean()).max()"
+        " / np.sqrt(c.mean() * (1 - 1 / len(c)))",
+    ),
+    (
+        "04.1",
+        "def as_they_come(ray, refs):\n"
+        "    while refs:\n"
+        "        ready, refs = ray.wait(refs)\n"
+        "        yield ray.get(ready[0])",
+    ),
+    (
+        "05.5",
+        "from scipy import stats\ninterquartile_mean = lambda v: stats.trim_mean(v, 0.25)",
+    ),
+    (
+        "05.9",
+        "def coverage(interval, n):\n"
+        "    draw = np.random.default_rng(0).normal\n"
+        "    studies = [interval(draw(size=n).tolist()) for _ in range(2_000)]\n"
+        "    return sum(low < 0 < high for low, high in studies) / len(studies)",
+    ),
+]

@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 import pytest
-from exercise_answers import WRONG
+from exercise_answers import ALSO_RIGHT, WRONG
 from test_compare import write_run
 
 from labkit.errors import ParameterError
@@ -138,6 +138,11 @@ def test_a_wrong_answer_gets_its_diagnosis(number, what, run):
 def test_the_solution_of_the_notebook_is_right(number, run):
     why = exercises.find(number).why
     assert run(number, "solution", EXERCISES[number][3]) == f"Exercise {number}: right. {why}\n"
+
+
+@pytest.mark.parametrize(("number", "code"), ALSO_RIGHT)
+def test_another_right_answer_is_right(number, code, run):
+    assert run(number, "solution", code).startswith(f"Exercise {number}: right. ")
 
 
 def test_every_exercise_is_in_its_notebook_and_has_two_wrong_answers():
