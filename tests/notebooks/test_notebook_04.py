@@ -8,12 +8,17 @@ from pathlib import Path
 
 import nbformat
 import nbval_run
+import numpy as np
+import pandas as pd
 import pytest
+from scipy import stats
 from test_notebooks import MACHINE_PATH, outputs
 
 from labkit.training import run_directory
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "04_distributed_sac.ipynb"
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "notebooks" / "04_distributed_sac.ipynb"
+LANDER, RAY = ROOT / "results" / "lunarlander", ROOT / "results" / "ray_vs_local"
 SMALL = {
     "solved_return": "-2000.0",  # the first evaluation of trained weights
     "watch_seconds": "1",
@@ -114,3 +119,51 @@ def test_the_committed_notebook_shows_its_figures():
     assert sum("image/png" in o.get("data", {}) for o in outputs(notebook)) >= 8
     assert sum("<video" in o.get("data", {}).get("text/html", "") for o in outputs(notebook)) == 4
     assert printed(notebook, "h-31").startswith("solved: ")
+
+
+def prose(notebook, cell_id):
+    (cell,) = [cell for cell in notebook.cells if cell.id == cell_id]
+    return cell.source
+
+
+def test_the_prose_names_the_rates_of_the_committed_outputs():
+    """Those of the lander by the three ways of training, and of the Minitaur by two."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    lander = re.findall(r"(\d+) gradient steps/s", printed(notebook, "ray-27b"))
+    minitaur = re.findall(r"(\d+) gradient steps/s", printed(notebook, "h-60"))
+    local, one, two = lander
+    rates = f"{local} gradient steps/s for the local executor, {one} for one\ncollector and {two}"
+    assert rates in prose(notebook, "ray-28")
+    choice = prose(notebook, "ray-42")
+    assert f"({' against '.join(minitaur)} gradient steps/s)" in choice
+    assert f"({local} against {one} and {two})" in choice
+    timing = json.loads((LANDER / "timing.json").read_text())["seconds_per_20000_steps"]
+    seconds = [round(*timing[name]) for name in ("local", "ray")]
+    assert f"{seconds[0]} s with the local executor, and {seconds[1]} s with" in prose(
+        notebook, "ray-28"
+    )
+    assert f"({seconds[0]} s against {seconds[1]} s with" in choice
+
+
+def test_the_prose_compares_each_version_of_the_executor_with_local_runs():
+    """Differences and p-values of `ray-36`, from the tracked tables; Holm's by hand."""
+    table = pd.read_csv(RAY / "summary.csv")
+    lost = pd.read_csv(RAY / "lost.csv").mean_return.tolist()
+    scores = {name: rows.mean_return.tolist() for name, rows in table.groupby("executor")}
+    local, now, before = scores["local"], scores["ray"] + lost, scores["ray, every 50"]
+    text = prose(nbformat.read(NOTEBOOK, as_version=4), "ray-36")
+    p = {
+        name: stats.ttest_ind(one, other, equal_var=False).pvalue
+        for name, one, other in (
+            ("now", now, local),
+            ("before", before, local),
+            ("both", now, before),
+        )
+    }
+    below = [np.mean(local) - np.mean(runs) for runs in (now, before)]
+    assert f"have a mean {below[0]:.2f} below the local mean: no detectable" in text
+    assert f"(p = {p['now']:.2f})" in text
+    assert f"have a mean {below[1]:.2f} below it (p = {p['before']:.3f})" in text
+    assert p["before"] < p["now"], "Holm doubles the smaller one"
+    assert f"p = {2 * p['before']:.3f}: a difference at level 0.05" in text
+    assert f"from each other (p = {p['both']:.2f})" in text
