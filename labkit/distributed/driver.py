@@ -288,10 +288,10 @@ class Driver:
 
     def report(self, stop: StopRequest, seconds: float) -> None:
         """Writes `ray.json`, with the faults of earlier starts, too, and prints a summary."""
-        from labkit.distributed.replay_actor import limits
+        from labkit.distributed.replay_actor import warm_up_rows
 
         outcome, weights = self.outcome or {}, self.totals["parameter server"]
-        counted = outcome.get("inserts", 0) - limits(self.config)[1]
+        counted = outcome.get("inserts", 0) - warm_up_rows(self.config)
         summary = {
             "seconds": round(seconds, 1),
             "inserts": outcome.get("inserts"),

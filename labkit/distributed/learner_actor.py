@@ -8,7 +8,7 @@ import ray
 
 from labkit.distributed.context import RunContext, environment_seconds, process_status
 from labkit.distributed.evaluation_queue import EvaluationRequester, Key
-from labkit.distributed.replay_actor import ReplayClient, limits
+from labkit.distributed.replay_actor import ReplayClient, warm_up_rows
 from labkit.errors import START_SECONDS, StalledError
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, layout_of
 from labkit.runtime import seed_everything
@@ -72,18 +72,18 @@ class LearnerActor:
 
     def _wait_for_warm_up(self) -> bool:
         """Waits for the transitions of the warm-up; False if it was asked to stop before."""
-        first = limits(self._config)[1]
+        first = warm_up_rows(self._config)
         seen, since = -1, time.monotonic()
         while not self._stop.is_set():
-            size = self._replay.state().size
-            if size >= first:
+            inserts = self._replay.state().inserts
+            if inserts >= first:
                 return True
-            if size != seen:
-                seen, since = size, time.monotonic()
+            if inserts != seen:
+                seen, since = inserts, time.monotonic()
             elif time.monotonic() - since > self._replay.sample_timeout:
                 raise StalledError(
-                    f"the replay table holds {size} of the {first} transitions of the warm-up, and "
-                    f"none arrived for {self._replay.sample_timeout} s"
+                    f"the replay table got {inserts} of the {first} transitions of the warm-up, "
+                    f"and none arrived for {self._replay.sample_timeout} s"
                 )
             time.sleep(0.1)
         return False

@@ -22,6 +22,18 @@ from labkit.sac.collector import env_steps_of, transitions_of
 from labkit.training import checkpoint
 
 
+def warm_up_rows(config: SACConfig) -> int:
+    """The rows that the warm-up inserts; a smaller table keeps the newest of them."""
+    return transitions_of(config.initial_collect_steps, config.action_repeat)
+
+
+def limiter_of(config: SACConfig) -> reverb.rate_limiters.RateLimiter:
+    """Allows samples once the warm-up is inserted, then holds the ratio of samples to inserts."""
+    per_insert, first, buffer = limits(config)
+    begin = per_insert * warm_up_rows(config)
+    return reverb.rate_limiters.RateLimiter(per_insert, first, begin - buffer, begin + buffer)
+
+
 def limits(config: SACConfig) -> tuple[float, int, float]:
     """The rate limiter's samples per insert, minimum size to sample, and error buffer.
 
@@ -30,8 +42,7 @@ def limits(config: SACConfig) -> tuple[float, int, float]:
     faster one still waits.
     """
     actions = config.collect_steps_per_iteration / config.action_repeat  # rows per gradient step
-    warm_up = transitions_of(config.initial_collect_steps, config.action_repeat)
-    first = min(warm_up, config.replay_buffer_capacity)
+    first = min(warm_up_rows(config), config.replay_buffer_capacity)
     # The limiter counts the samples of the table of all transitions.
     samples = config.batch_size - recent_share(config.batch_size, config.recent_transitions)
     return samples / actions, first, samples * max(100, 4 * config.steps_per_call)
@@ -53,8 +64,6 @@ class ReplayActor:
     def run(self) -> None:
         """Serves until the process ends."""
         config, folder = self._context.config, self._context.checkpoints
-        per_insert, first, buffer = limits(config)
-        limiter = reverb.rate_limiters.SampleToInsertRatio(per_insert, first, buffer)
         port = int(self._context.server_address.rpartition(":")[2])
         try:
             check_port(port)  # it was free when the driver chose it
@@ -66,7 +75,7 @@ class ReplayActor:
             self._layout,
             config.replay_buffer_capacity,
             folder / "reverb",
-            limiter if self._limited else None,
+            limiter_of(config) if self._limited else None,
             port,
             None if saved is None else saved / "replay",
             config.recent_transitions,

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import known_optimum
 import numpy as np
 import pytest
+import reverb
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray_processes import ACTORS, LOOPBACK, Line, actor_pids, descendants, listening, wait_until
 
@@ -34,7 +35,7 @@ from labkit.distributed.learner_actor import LearnerActor
 from labkit.environments.make import make_environment
 from labkit.environments.watchdog import NOTE, read_kill_note
 from labkit.errors import ActorLostError, DivergedError, ParameterError, StalledError
-from labkit.replay import reverb_replay
+from labkit.replay import rate_limiter, reverb_replay
 from labkit.replay.transitions import Layout
 from labkit.replay.uniform_replay import UniformReplay
 from labkit.sac.evaluation import Evaluation
@@ -202,6 +203,27 @@ def test_the_limiter_holds_the_configured_ratio(small_config):
     assert replay_actor.limits(repeated)[:2] == (8, 150), "a row for every second env step"
     tight = small_config(initial_collect_steps=5_000)  # more than the table holds
     assert replay_actor.limits(tight)[1] == tight.replay_buffer_capacity
+
+
+def test_no_sample_is_drawn_before_the_whole_warm_up_is_inserted(small_config):
+    """Also where the table holds less than that: `labkit.train` completes its warm-up, too."""
+    tight = small_config(initial_collect_steps=1_000, replay_buffer_capacity=100)
+    rows = replay_actor.warm_up_rows(tight)
+    limiter = replay_actor.limiter_of(tight)
+    fifo = reverb.selectors.Fifo
+    table = reverb.Table("rows", fifo(), fifo(), tight.replay_buffer_capacity, limiter)
+    server = reverb_replay.start_server([table])
+    client = reverb.Client(f"localhost:{server.port}")
+    per_insert, _, buffer = replay_actor.limits(tight)
+    ahead = int(buffer / per_insert)  # rows that may be missing from the ratio
+    for row in range(rows - ahead - 1):
+        client.insert(np.int64(row), {"rows": 1.0})
+    state = rate_limiter.limiter_state(client, "rows")
+    assert state.blocks_sample()
+    for row in range(2 * ahead):
+        client.insert(np.int64(row), {"rows": 1.0})
+    assert not rate_limiter.limiter_state(client, "rows").blocks_sample()
+    server.stop()
 
 
 def test_the_parameter_server(tmp_path, monkeypatch):
