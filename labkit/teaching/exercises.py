@@ -1,8 +1,8 @@
 """Exercises that check an answer, and say what is wrong with it: `exercises.check("01.1", mine)`.
 
-The exercises of each notebook are in a separate module. A check calls the answer on real data
-and compares what it did; it raises `WrongAnswer` with a diagnosis, or returns nothing if the answer
-is right.
+`MODULES` names the module with the exercises of each notebook. A check calls the answer on real
+data and compares what it did; it raises `WrongAnswer` with a diagnosis, or returns nothing if the
+answer is right.
 """
 
 import dis
