@@ -116,5 +116,12 @@ PLAN = (
         if name != "defaults" and name not in EARLIER and name not in CANDIDATES
         for seed in SEEDS[:3]
     ),
+    # The three ablations without reflections scored as the defaults did; see "How the plan changed".
+    *(
+        Job("no-symmetry_augmentation", seed, budget)
+        for budget in (ABLATION_BUDGET, 100_000)
+        for seed in SEEDS
+        if seed not in SEEDS[:3] or budget != ABLATION_BUDGET
+    ),
     *(Job("defaults", seed, 300_000) for seed in SEEDS[:3]),
 )
