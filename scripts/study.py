@@ -116,7 +116,7 @@ PLAN = (
         if name != "defaults" and name not in EARLIER and name not in CANDIDATES
         for seed in SEEDS[:3]
     ),
-    # The three ablations without reflections scored as the defaults did; see "How the plan changed".
+    # Three runs without reflections scored as the defaults did; see "How the plan changed".
     *(
         Job("no-symmetry_augmentation", seed, budget)
         for budget in (ABLATION_BUDGET, 100_000)
