@@ -163,7 +163,7 @@ def _devices(gpus: list[str]) -> dict[str, Any]:
     return {
         "devices": f"logical devices of one CPU with {cores} cores",
         "gpus": 0,
-        "measured": "the overhead of mirroring, for the replicas share one CPU",
+        "measured": "the overhead of mirroring, because the replicas share one CPU",
     }
 
 

@@ -169,20 +169,28 @@ def breaking_point(table: pd.DataFrame, factor: Factor, direction: int) -> float
 
 
 def verdict(factor: Factor, table: pd.DataFrame) -> str:
-    """Where the policy breaks along one factor, as a sentence; `table` is that of `summary`."""
+    """Where the policy breaks along one factor, as a sentence; `table` is that of `summary`.
+
+    It also names the values at which the interquartile mean is below the threshold, but not the
+    whole interval.
+    """
     rows, name = table[table.factor == factor.name], factor.label.split(" (")[0]
-    broken = [_at(factor, rows, value) for value in breaking_points(factor, table)]
-    if broken:
-        return f"{name}: the policy breaks at {' and at '.join(broken)}"
     others = rows[(rows.value != factor.neutral) & rows.iqm.notna()]
     if others.empty:
         return f"{name}: no episode was played"
-    worst = others.loc[others.iqm.idxmin()]
-    text = f"{name}: the policy breaks at no tested value; the lowest IQM is at "
-    text += _at(factor, rows, float(worst.value))
     threshold = BROKEN * rows.iqm[rows.value == factor.neutral].item()
-    if worst.iqm < threshold:
-        text += f"; it is below the threshold of {threshold:+.2f}, but its whole interval is not"
+    uncertain = others[(others.iqm < threshold) & (others.high.fillna(others.best) >= threshold)]
+    if broken := [_at(factor, rows, value) for value in breaking_points(factor, table)]:
+        text = f"{name}: the policy breaks at {' and at '.join(broken)}"
+    else:
+        lowest = float(others.value[others.iqm.idxmin()])
+        text = f"{name}: the policy breaks at no tested value; the lowest IQM is at "
+        text += _at(factor, rows, lowest)
+    for value in uncertain.value:
+        text += (
+            f"; at {factor.with_unit(value)} the IQM is below the threshold of {threshold:+.2f}, "
+            "but not its whole interval"
+        )
     return text
 
 

@@ -46,7 +46,9 @@ def _panel(
     whole = rows.iqm[rows.value == factor.neutral].item()
     axes.axhline(whole, color=style.GREY, linestyle="--", linewidth=1, label="undisturbed")
     half = robustness.BROKEN * whole
-    axes.axhline(half, color=style.ORANGE, linestyle=":", linewidth=1.2, label="half of that")
+    axes.axhline(
+        half, color=style.ORANGE, linestyle=":", linewidth=1.2, label="half of undisturbed"
+    )
     for value in rows.value:
         returns = robustness.select(played, factor, value)["return"]
         places = np.full(len(returns), value)

@@ -9,10 +9,12 @@ import dis
 import importlib
 import textwrap
 from collections.abc import Callable, Mapping
+from itertools import product
 from types import FunctionType
 from typing import Any
 
 import attrs
+import numpy as np
 
 from labkit.errors import StalledError
 from labkit.parameters import echo, invalid
@@ -139,3 +141,19 @@ def number_of(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise WrongAnswer(f"The answer must be a number, but it is {echo(value)}.") from None
+
+
+def mistakes(given: float, result: Callable[..., float], *choices: Mapping[str, Any]) -> str:
+    """The mistakes that explain an answer, joined; empty where none do.
+
+    Args:
+        given: the answer.
+        result: computes an answer from one value of each of `choices`.
+        choices: for a part of the formula, its possible values by mistake; "" is the right one.
+    """
+    explained: list[list[str]] = []
+    for combination in product(*(part.items() for part in choices)):
+        if np.isclose(given, result(*(value for _, value in combination)), rtol=1e-4):
+            explained.append([mistake for mistake, _ in combination if mistake])
+    shortest = min(explained, key=len, default=[])
+    return " ".join(shortest)

@@ -99,6 +99,9 @@ def temper(answer: Callable) -> None:
         found = f"At temperature {temperature:g}: "
         wrong = {
             "an action may leave ±1: the tanh comes last": mean + temperature * std * noise,
+            "tanh squashes an action into ±1: clipping gives another action": np.clip(
+                mean + temperature * std * noise, -1, 1
+            ),
             "the noise is added before the tanh": np.tanh(mean) + temperature * std * noise,
             "the temperature multiplies the noise alone, not the mean": np.tanh(
                 temperature * (mean + std * noise)
@@ -118,20 +121,25 @@ def temper(answer: Callable) -> None:
 def paired_error(answer: Callable) -> None:
     """06.5: the standard error of the mean difference of returns with the same seeds."""
     rng = np.random.default_rng(0)
-    robot = rng.normal(10, 5, 20)  # what both episodes of a seed share
-    with_it, without = robot - 2 + rng.normal(0, 1, 20), robot + rng.normal(0, 1, 20)
-    difference = with_it - without
-    true = float(np.std(difference, ddof=1) / np.sqrt(20))
-    given = number_of(call(answer, with_it.copy(), without.copy()))
+    for n in (20, 9):
+        robot = rng.normal(10, 5, n)  # what both episodes of a seed share
+        with_it, without = robot - 2 + rng.normal(0, 1, n), robot + rng.normal(0, 1, n)
+        given = number_of(call(answer, with_it.copy(), without.copy()))
+        _compare_error(given, with_it, without)
+
+
+def _compare_error(given: float, with_it: np.ndarray, without: np.ndarray) -> None:
+    n, difference = len(with_it), with_it - without
+    true = float(np.std(difference, ddof=1) / np.sqrt(n))
     if np.isclose(given, true):
         return
-    found = f"For 20 pairs it is {true:.3f}, yours is {given:.3f}. "
+    found = f"For {n} pairs it is {true:.3f}, yours is {given:.3f}. "
     variances = np.var(with_it, ddof=1), np.var(without, ddof=1)
-    if np.isclose(given, np.sqrt(sum(variances) / 20)):
+    if np.isclose(given, np.sqrt(sum(variances) / n)):
         raise WrongAnswer(f"{found}You treat the two as independent: take the difference first.")
-    if np.isclose(given, true * np.sqrt(20)):
+    if np.isclose(given, true * np.sqrt(n)):
         raise WrongAnswer(f"{found}That is the spread of one difference: divide by the root of n.")
-    if np.isclose(given, np.std(difference) / np.sqrt(20)):
+    if np.isclose(given, np.std(difference) / np.sqrt(n)):
         raise WrongAnswer(f"{found}The mean was estimated from the same values: use n − 1.")
     if np.isclose(given, abs(difference.mean())) or np.isclose(given, difference.mean()):
         raise WrongAnswer(f"{found}That is the mean difference, not its error.")
@@ -142,8 +150,11 @@ EXERCISES = {
     "06.1": Exercise(order, "A disturbance that sounds bad may cost little return."),
     "06.2": Exercise(breaking, "A policy uses every sensor as if it were as good as in training."),
     "06.3": Exercise(delay_line, "A latency is a queue of commands that are still on their way."),
-    "06.4": Exercise(temper, "One number leads from the mean action to the policy as trained."),
+    "06.4": Exercise(
+        temper, "The temperature leads from the mean action (0) to the policy as trained (1)."
+    ),
     "06.5": Exercise(
-        paired_error, "What both episodes share cancels; what they do not share stays."
+        paired_error,
+        "The variation that both episodes of a pair share cancels in their difference.",
     ),
 }

@@ -1,66 +1,89 @@
-"""The exercises of notebook 03: SAC's equations, on small fixed arrays.
+"""Exercises of notebook 03 about the equations of SAC, on small fixed arrays.
 
 No check needs a run. Most checks know what the usual mistakes return, also two at a time.
 """
 
-from collections.abc import Callable, Mapping
-from itertools import product
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from scipy import stats
 
-from labkit.replay.transitions import Layout
-from labkit.teaching.exercises import Exercise, WrongAnswer, call, number_of
+from labkit.teaching import exercises_rows
+from labkit.teaching.exercises import Exercise, WrongAnswer, call, mistakes, number_of
 
 
 def row_target(answer: Callable) -> None:
     """03.1: the critics' target of a row over several env steps, with SAC's soft value."""
-    rewards = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # [5] float64
-    n, log_pi, alpha, gamma = len(rewards), 3.0, 0.5, 0.9
-    powers = gamma ** np.arange(n)
+    lower, higher = 10.0, 12.0
+    for q1, q2, discounts in (
+        (higher, lower, [1.0, 1.0, 1.0, 1.0, 1.0]),
+        (lower, higher, [1.0, 1.0, 1.0, 1.0, 1.0]),
+        (higher, lower, [1.0, 1.0, 1.0, 1.0, 0.0]),
+        (higher, lower, [1.0, 1.0, 1.0]),  # a shorter row: the episode was truncated
+    ):
+        _compare_target(answer, np.array(discounts), q1, q2)
+
+
+def _compare_target(answer: Callable, discounts: np.ndarray, q1: float, q2: float) -> None:
+    n, last, log_pi, alpha, gamma = len(discounts), discounts[-1], 3.0, 0.5, 0.9
+    rewards, powers = np.arange(1.0, n + 1), gamma ** np.arange(n)  # [n] float64
     sums = {
         "": powers @ rewards,
         "Each reward is discounted by the steps before it.": rewards.sum(),
+        "The first reward is not discounted: γ^0.": gamma * powers @ rewards,
     }
     factors = {
         "": gamma**n,
         f"Your target uses γ once, but the row spans {n} steps.": gamma,
         f"The value comes one step after the last reward: γ^{n}.": powers[-1],
         "The value is discounted, too.": 1.0,
+        "γ^5 is right for a row of 5 steps only: take n from len(rewards).": gamma**5,
     }
-    lower, higher, bonus = 10.0, 12.0, -alpha * log_pi
+    (lower, higher), bonus = sorted([q1, q2]), -alpha * log_pi
     values = {
         "": lower + bonus,
         "You forgot the entropy term: V = min Q − α log π.": lower,
         "The entropy term has the wrong sign: V = min Q − α log π.": lower - bonus,
+        "The entropy term is part of the value: discount it, too.": lower + bonus / gamma**n,
         "You take the higher critic: SAC takes the lower.": higher + bonus,
         "You take the mean of the critics: SAC takes the lower.": (lower + higher) / 2 + bonus,
     }
-    for q1, q2, last in ((higher, lower, 1.0), (lower, higher, 1.0), (higher, lower, 0.0)):
-        discounts = np.array([1.0, 1.0, 1.0, 1.0, last])
-        given = number_of(call(answer, rewards, discounts, q1, q2, log_pi, alpha, gamma))
-        true = sums[""] + factors[""] * values[""] * last
-        if np.isclose(given, true, rtol=1e-4):
-            continue
-        found = f"Discounts {discounts.tolist()}: {true:.2f} is right, yours is {given:.2f}. "
-        if not last and given > true:
-            raise WrongAnswer(
-                f"{found}The episode terminated in this row: no value follows a discount of 0."
-            )
-        hint = _mistakes(given, lambda a, b, c, d=last: a + b * c * d, sums, factors, values)
+    given = number_of(call(answer, rewards, discounts, q1, q2, log_pi, alpha, gamma))
+    true = sums[""] + factors[""] * values[""] * last
+    if np.isclose(given, true, rtol=1e-4):
+        return
+    found = f"Discounts {discounts.tolist()}: {true:.2f} is right, yours is {given:.2f}. "
+    if not last and given > true:
         raise WrongAnswer(
-            f"{found}{hint or 'r₁ + γ d₁ r₂ + γ² d₁ d₂ r₃ + …, and then the soft value.'}"
+            f"{found}The episode terminated in this row: no value follows a discount of 0."
         )
+    if not last and np.isclose(given, powers[:-1] @ rewards[:-1]):
+        raise WrongAnswer(
+            f"{found}A discount multiplies what comes after its step, not the reward of its step."
+        )
+    hint = mistakes(given, lambda a, b, c: a + b * c * last, sums, factors, values)
+    raise WrongAnswer(
+        f"{found}{hint or 'r₁ + γ d₁ r₂ + γ² d₁ d₂ r₃ + …, and then the soft value.'}"
+    )
 
 
 def squashed_log_prob(answer: Callable) -> None:
     """03.2: log π of an action that tanh squashed into a range."""
     u, mean, deviation = np.array([0.8, -0.4]), np.array([0.5, 0.1]), np.array([0.6, 0.9])
-    half_range = np.array([2.0, 2.0])
+    half_range = np.array([2.0, 3.0])
     given = _one_number(call(answer, u, mean, deviation, half_range), u)
-    normal, slope = np.sum(stats.norm.logpdf(u, mean, deviation)), np.sum(_log_slope(u))
+    normals = {
+        "": np.sum(stats.norm.logpdf(u, mean, deviation)),
+        "`deviation` is a standard deviation: do not square it.": np.sum(
+            stats.norm.logpdf(u, mean, deviation**2)
+        ),
+        "`deviation` is a standard deviation: do not take its root.": np.sum(
+            stats.norm.logpdf(u, mean, np.sqrt(deviation))
+        ),
+    }
+    slope = np.sum(_log_slope(u))
     slopes = {
         "": -slope,
         "You forgot the log-determinant: subtract log(1 − tanh² u) of each motor.": 0.0,
@@ -71,9 +94,9 @@ def squashed_log_prob(answer: Callable) -> None:
         "You forgot the action range: a range twice as wide halves the density.": 0.0,
         "The range has the wrong sign: a wider range lowers the density.": np.log(half_range).sum(),
     }
-    true = normal + slopes[""] + ranges[""]
+    true = normals[""] + slopes[""] + ranges[""]
     if not np.isclose(given, true, rtol=1e-4):
-        hint = _mistakes(given, lambda a, b: normal + a + b, slopes, ranges)
+        hint = mistakes(given, lambda a, b, c: a + b + c, normals, slopes, ranges)
         raise WrongAnswer(
             f"For u = {u.tolist()} and half ranges {half_range.tolist()} it is {true:.3f}, yours "
             f"is {given:.3f}. {hint or 'log N(u; μ, σ) − log(1 − tanh² u) − log(half range).'}"
@@ -124,7 +147,7 @@ def next_log_alpha(answer: Callable) -> None:
             "": -rate,
             f"Your α moves the wrong way: the policy is {more} random than the target.": rate,
         }
-        hint = _mistakes(given, lambda a, b: log_alpha + a * b, directions, excesses)
+        hint = mistakes(given, lambda a, b: log_alpha + a * b, directions, excesses)
         if np.isclose(given, log_alpha * (entropy - target)):
             hint = "That is the loss: return log α after the step."
         raise WrongAnswer(
@@ -139,7 +162,13 @@ def follow(answer: Callable) -> None:
         critic = [tf.Variable([4.0, 0.0]), tf.Variable([[8.0]])]
         target = [tf.Variable([0.0, 4.0]), tf.Variable([[2.0]])]
         w, old = _flat(critic), _flat(target)
-        answer(critic, target, tau)
+        lists = list(critic), list(target)
+        answer(*lists, tau)
+        if any(a is not b for a, b in zip(lists[1], target, strict=False)):
+            raise WrongAnswer(
+                "You replaced elements of the list, and the variables of the network did not "
+                "change: use `t.assign(…)`."
+            )
         given, true = _flat(target), tau * w + (1 - tau) * old
         if not np.array_equal(_flat(critic), w):
             raise WrongAnswer("You averaged into the critic: only the target follows.")
@@ -190,134 +219,78 @@ def replica_loss(answer: Callable) -> None:
         )
 
 
-def stored_discount(answer: Callable) -> None:
-    """03.6: the environment's discount after a step: 0 after a termination only."""
-    cases = [
-        (False, 400, "The episode goes on, so rewards follow."),
-        (True, 400, "The robot fell: no reward follows (termination)."),
-        (
-            False,
-            1000,
-            "The time limit only interrupts the task (truncation): with 0 the critics learn that "
-            "a robot that stands has fallen.",
-        ),
-        (True, 1000, "It fell in the last step before the limit: a fall is a termination."),
-    ]
-    for fell, step, reason in cases:
-        given, true = number_of(call(answer, fell, step, 1000)), float(not fell)
-        if given == true:
-            continue
-        if 0 < given < 1:
-            reason = "γ is not part of it: the critics' target multiplies by γ itself."
+def policy_loss(answer: Callable) -> None:
+    """03.10: the actor's loss, and its gradient through the sampled action."""
+    rng = np.random.default_rng(0)
+    mean, noise = (tf.constant(rng.normal(size=(6, 2))) for _ in range(2))  # [6, 2] float64
+    deviation, alpha = tf.constant(rng.uniform(0.3, 0.8, size=(6, 2))), 0.2
+    policy = [mean, deviation]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(policy)
+        given = call(answer, mean, deviation, noise, _critics, _log_prob, alpha)
+        u = mean + deviation * noise
+        log_pi = _log_prob(u, mean, deviation)
+        true = tf.reduce_mean(alpha * log_pi - tf.minimum(*_critics(tf.tanh(u))))
+    if np.size(given) != 1:
+        raise WrongAnswer(f"The loss is one number, yours has shape {np.shape(given)}: average.")
+    value = number_of(given)
+    if not np.isclose(value, true):
         raise WrongAnswer(
-            f"fell = {fell}, step {step} of 1000: the discount is {true:g}, yours is {given:g}. "
-            f"{reason}"
+            f"For α = {alpha} the loss is {float(true):.4f}, yours is {value:.4f}. "
+            f"{_actor_mistakes(value, u, log_pi, alpha) or 'mean(α log π − min Q).'}"
+        )
+    if not tf.is_tensor(given) or None in (gradients := tape.gradient(given, policy)):
+        raise WrongAnswer(
+            "The value is right, but no gradient reaches mean and deviation: compute in TensorFlow "
+            "from mean + deviation · noise, without .numpy() and tf.stop_gradient."
+        )
+    if not all(map(np.allclose, gradients, tape.gradient(true, policy))):
+        raise WrongAnswer(
+            "The value is right, and its gradient is not: a part of the loss is computed without "
+            "TensorFlow, or behind tf.stop_gradient. Q and log π both depend on the policy."
         )
 
 
-def horizon(answer: Callable) -> None:
-    """03.7: after how many steps γ discounts a reward to a share."""
-    for gamma, share in ((0.99, 0.05), (0.9, 0.5), (0.5, 0.25)):
-        given = number_of(call(answer, gamma, share))
-        exact = np.log(share) / np.log(gamma)
-        true = int(np.ceil(exact))
-        if given == true:
-            continue
-        usual = {
-            1 / (1 - gamma): "1 / (1 − γ) is the sum of all powers of γ, whatever the share is.",
-            true - 1: f"After {true - 1} steps the weight is still {gamma ** (true - 1):.4f}.",
-            true + 1: f"After {true} steps the weight is already {gamma**true:.4f}.",
-            exact: "A number of steps is whole: round up.",
-            1 / exact: "The quotient is inverted: γ^n = share, so n = log(share) / log γ.",
-        }
-        hints = [text for wrong, text in usual.items() if np.isclose(given, wrong)]
-        raise WrongAnswer(
-            f"γ = {gamma}, share {share}: {true} steps, yours is {given:g}. "
-            f"{hints[0] if hints else 'Solve γ^n = share for n.'}"
-        )
+def _critics(actions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Two estimates `[batch] float64` of actions `[batch, 2] float64`; neither is always lower."""
+    return 2 * actions[:, 0] - actions[:, 1] ** 2, 2 * actions[:, 1] - actions[:, 0] ** 2
 
 
-def actions_per_fall(answer: Callable) -> None:
-    """03.8: actions per fall, from the discounts of the rows of a table."""
-    episodes = [(40, True), (60, True), (100, False)]  # actions, and whether the last is a fall
-    actions = sum(length for length, _ in episodes)
-    falls = sum(fell for _, fell in episodes)
-    for n in (5, 1):
-        discounts = _discounts(episodes, n, gamma=0.99)
-        given, true = number_of(call(answer, discounts, n)), actions / falls
-        if np.isclose(given, true, rtol=1e-4):
-            continue
-        below = float(np.mean(discounts < 1))
-        usual: dict[float, str] = {
-            true / n: f"Each fall is in {n} rows, so you count it {n} times.",
-            1 / true: "That is falls per action: the other way round.",
-            true / n**2: f"Each fall is in {n} rows: multiply by n, do not divide.",
-            n / below: "A discount is below 1 without a fall, too: a fall has a discount of 0.",
-            1 / below: "A discount is below 1 without a fall, too: a fall has a discount of 0.",
-        }
-        hints = [text for wrong, text in usual.items() if np.isclose(given, wrong)]
-        raise WrongAnswer(
-            f"{falls} falls in {actions} actions, rows of {n}: {true:g} actions per fall, yours "
-            f"is {given:.3g}. {hints[0] if hints else 'n / (share of the rows with discount 0).'}"
-        )
+def _log_prob(u: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor) -> tf.Tensor:
+    """Log π `[batch] float64` of the action tanh u, for actions between −1 and 1."""
+    log_normal = -0.5 * ((u - mean) / deviation) ** 2 - tf.math.log(deviation)
+    log_slope = 2 * (np.log(2) - u - tf.math.softplus(-2 * u))
+    return tf.reduce_sum(log_normal - 0.5 * np.log(2 * np.pi) - log_slope, axis=1)
 
 
-def _discounts(episodes: list[tuple[int, bool]], n: int, gamma: float) -> np.ndarray:
-    """The discount column `[rows] float64` of a table; each row spans up to `n` actions."""
-    column = []
-    for length, fell in episodes:
-        for left in range(length, 0, -1):  # actions to the end of the episode
-            column.append(0.0 if fell and left <= n else gamma ** (min(n, left) - 1))
-    return np.array(column)
+def _actor_mistakes(value: float, u: tf.Tensor, log_pi: tf.Tensor, alpha: float) -> str:
+    """The usual mistakes that give this loss."""
+    q1, q2 = _critics(tf.tanh(u))
+    estimates = {
+        "": np.minimum(q1, q2),
+        "Q needs the action: tanh of u.": np.minimum(*_critics(u)),
+        "You take the higher critic: SAC takes the lower.": np.maximum(q1, q2),
+        "You take the mean of the critics: SAC takes the lower.": (q1 + q2) / 2,
+        "You take the first critic: SAC takes the lower.": q1,
+    }
+    signs = {"": -1, "Q has the wrong sign: a loss is minimised, and Q must grow.": 1}
+    weights = {
+        "": alpha,
+        "You forgot the entropy term α log π.": 0.0,
+        "The entropy term has the wrong sign: the actor must lower log π.": -alpha,
+        "You forgot α.": 1.0,
+    }
+    means = {"": 1, "You sum over the batch: the loss is a mean.": len(log_pi)}
 
+    def loss(q: np.ndarray, sign: int, weight: float, rows: int) -> float:
+        return float(rows * np.mean(weight * log_pi + sign * q))
 
-def row_bytes(answer: Callable) -> None:
-    """03.9: the size of a row of the replay table."""
-    for layout in (Layout(28, 8), Layout(3, 1)):
-        given, true = number_of(call(answer, layout.observation, layout.action)), 4 * layout.width
-        if given == true:
-            continue
-        numbers = {
-            "": layout.width,
-            "A row has two observations, before and after the action.": (
-                layout.width - layout.observation
-            ),
-            "You forgot reward and discount.": layout.width - 2,
-            "Two observations, reward and discount belong to it.": (
-                layout.width - layout.observation - 2
-            ),
-        }
-        sizes = {
-            "": 4,
-            "That counts numbers: a float32 has 4 bytes.": 1,
-            "float32, not float64.": 8,
-        }
-        hint = _mistakes(given, lambda a, b: float(a * b), numbers, sizes)
-        raise WrongAnswer(
-            f"{layout.observation} and {layout.action} numbers: {true} bytes, yours is {given:g}. "
-            f"{hint or 'obs_tm1, a_tm1, r_t, discount_t, obs_t.'}"
-        )
-
-
-def _mistakes(given: float, result: Callable[..., float], *choices: Mapping[str, float]) -> str:
-    """The mistakes that explain an answer, joined; empty where none do.
-
-    Args:
-        given: the answer.
-        result: computes an answer from one value of each of `choices`.
-        choices: for a part of the formula, its possible values by mistake; "" is the right one.
-    """
-    explained: list[list[str]] = []
-    for combination in product(*(part.items() for part in choices)):
-        if np.isclose(given, result(*(value for _, value in combination)), rtol=1e-4):
-            explained.append([mistake for mistake, _ in combination if mistake])
-    shortest = min(explained, key=len, default=[])
-    return " ".join(shortest)
+    return mistakes(value, loss, estimates, signs, weights, means)
 
 
 EXERCISES = {
     "03.1": Exercise(
-        row_target, "A wrong target raises no error: the critics learn it, and the actor obeys."
+        row_target, "A wrong target raises no error, and critics and actor learn from it."
     ),
     "03.2": Exercise(
         squashed_log_prob, "All three losses of SAC contain log π, so a mistake in it is in each."
@@ -325,18 +298,14 @@ EXERCISES = {
     "03.3": Exercise(
         next_log_alpha, "With a reversed sign α grows without bound, or falls to nothing."
     ),
-    "03.4": Exercise(follow, "A target that follows at once is no target: errors in Q feed back."),
+    "03.4": Exercise(
+        follow, "If targets copy the critics at once, an error in Q feeds back into its own target."
+    ),
     "03.5": Exercise(
         replica_loss, "Adam hides a factor in the gradient, so look at the gradient, not the curve."
     ),
-    "03.6": Exercise(
-        stored_discount, "A time limit ends the episode, but not what the state is worth."
-    ),
-    "03.7": Exercise(horizon, "The critics hardly see rewards beyond this horizon."),
-    "03.8": Exercise(
-        actions_per_fall, "Rows overlap, so a share of rows is not a share of actions."
-    ),
-    "03.9": Exercise(
-        row_bytes, "The capacity of a table is a matter of memory: estimate it first."
+    **exercises_rows.EXERCISES,
+    "03.10": Exercise(
+        policy_loss, "A loss with the right value learns nothing if its gradient is cut off."
     ),
 }

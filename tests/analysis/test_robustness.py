@@ -55,8 +55,15 @@ def test_the_breaking_point_is_the_first_below_half():
     late = (table.factor == "control_latency_seconds") & (table.value == 0.02)
     table.loc[late, ["iqm", "low", "high"]] = [4.0, 1.0, 9.0]  # of 10 undisturbed
     assert robustness.verdict(FACTORS[4], table) == (
-        f"{lowest}0.02 s (IQM +4.00, interval +1.00 to +9.00); it is below the threshold of "
-        "+5.01, but its whole interval is not"
+        f"{lowest}0.02 s (IQM +4.00, interval +1.00 to +9.00); at 0.02 s the IQM is below the "
+        "threshold of +5.01, but not its whole interval"
+    )
+    two = (table.factor == "payload_kg") & (table.value == 2)
+    table.loc[two, ["iqm", "low", "high"]] = [4.0, 1.0, 9.0]
+    verdict = robustness.verdict(PAYLOAD, table)
+    assert verdict.startswith("payload: the policy breaks at 4 kg (IQM +2.0")
+    assert verdict.endswith(
+        "; at 2 kg the IQM is below the threshold of +5.01, but not its whole interval"
     )
 
 

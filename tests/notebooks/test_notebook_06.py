@@ -161,9 +161,23 @@ def test_the_explanations_fit_the_tracked_episodes(committed):
         lengths = episodes.length[(episodes.factor == factor) & (episodes.value == value)]
         return (lengths < before).mean()
 
+    def iqm(factor, value):
+        return f"{card.iqm[factor, value]:+.1f}"
+
     def lost(factor, value):
         return 1 - card.iqm[factor, value] / card.iqm[factor, 0.0]
 
+    for factor, text, values in (
+        (
+            "foot_friction",
+            "{} at 0.75, and {} at 1. Outside it falls: {} at 0.5, {} at 0.25",
+            (0.75, 1, 0.5, 0.25),
+        ),
+        ("payload_kg", "({} at 1 kg) and more beyond it ({} at 2 kg)", (1, 2)),
+    ):
+        assert text.format(*(iqm(factor, value) for value in values)) in said
+    assert "At 60 % of the motor\nstrength more than half of the episodes end in a fall" in said
+    assert fell("motor_strength", 0.6) > 0.5
     assert "With the same delay, nine of ten episodes end in a fall" in said
     assert fell("control_latency_seconds", 0.02) == 0.9
     assert "costs about two fifths of the return, and more than half of the episodes" in said

@@ -63,23 +63,24 @@ def save_and_restore(buffer, fresh, folder):
 
 
 def soft_row(
-    total: str = "f[:5] @ r",
-    factor: str = "g**5",
+    total: str = "f @ r",
+    factor: str = "g ** len(r)",
     value: str = "min(q, p) - a * l",
     end: str = "d[-1]",
 ) -> str:
     """Code of an answer to exercise 03.1."""
     return f"""
 def row_target(r, d, q, p, l, a, g):
-    f = g ** np.arange(6)
+    f = g ** np.arange(len(r))
     return {total} + {end} * {factor} * ({value})
 """
 
 
-def log_prob(terms: str, reduce: str = "np.sum") -> str:
+def log_prob(terms: str, reduce: str = "np.sum", deviation: str = "s") -> str:
     """Code of an answer to exercise 03.2."""
     return f"""
 def squashed_log_prob(u, m, s, h):
+    s = {deviation}
     normal = -0.5 * ((u - m) / s) ** 2 - np.log(s) - 0.5 * np.log(2 * np.pi)
     slope = 2 * (np.log(2) - u - np.logaddexp(0, -2 * u))
     return {reduce}({terms})
@@ -92,6 +93,20 @@ def followed(statement: str) -> str:
 def follow(critic, target, tau):
     for w, t in zip(critic, target):
         {statement}
+"""
+
+
+def policy_loss(
+    q: str = "tf.minimum(*critics(tf.tanh(u)))",
+    terms: str = "alpha * log_pi - q",
+    reduce: str = "tf.reduce_mean",
+) -> str:
+    """Code of an answer to exercise 03.10."""
+    return f"""
+def policy_loss(mean, deviation, noise, critics, log_prob, alpha):
+    u = mean + deviation * noise
+    q, log_pi = {q}, log_prob(u, mean, deviation)
+    return {reduce}({terms})
 """
 
 
@@ -386,7 +401,14 @@ WRONG: dict[str, Wrong] = {
         "second critic": (soft_row(value="p - a * l"), "You take the higher critic"),
         "mean critic": (soft_row(value="(q + p) / 2 - a * l"), "You take the mean of the critics"),
         "plain sum": (soft_row(total="r.sum()"), "Each reward is discounted by the steps before"),
-        "γ to the fourth": (soft_row(factor="g**4"), "one step after the last reward: γ^5"),
+        "γ too small": (soft_row(factor="f[-1]"), "one step after the last reward: γ^5"),
+        "γ to the fifth": (soft_row(factor="g**5"), "γ^5 is right for a row of 5 steps only"),
+        "γ too early": (soft_row(total="g * f @ r"), "The first reward is not discounted"),
+        "entropy today": (
+            soft_row(value="min(q, p) - a * l / g ** len(r)"),
+            "The entropy term is part of the value: discount it, too",
+        ),
+        "own discount": (soft_row(total="f @ (r * d)"), "not the reward of its step"),
         "past the fall": (soft_row(end="1"), "no value follows a discount of 0"),
         "two mistakes": (
             soft_row(factor="g", value="max(q, p) - a * l"),
@@ -408,6 +430,22 @@ WRONG: dict[str, Wrong] = {
         "made safe": (
             log_prob("normal - np.log(1 - np.tanh(u) ** 2 + 1e-9) - np.log(h)"),
             "Near the ends 1 − tanh² u rounds to 0",
+        ),
+        "variance": (
+            log_prob("normal - slope - np.log(h)")
+            .replace("/ s)", "/ s**2)")
+            .replace("(s)", "(s**2)"),
+            "do not square it",
+        ),
+        "root": (
+            log_prob("normal - slope - np.log(h)")
+            .replace("m) / s", "m) / s**0.5")
+            .replace("log(s)", "log(s**0.5)"),
+            "do not take its root",
+        ),
+        "range of one motor": (
+            log_prob("normal - slope - np.log(np.sum(h)) / 2"),
+            "log N(u; μ, σ) − log(1 − tanh² u) − log(half range)",
         ),
         "of the action": (log_prob("-0.5 * np.tanh(u) ** 2"), "log N(u; μ, σ) − log(1 − tanh² u)"),
     },
@@ -451,6 +489,17 @@ WRONG: dict[str, Wrong] = {
         "a copy": (followed("t.assign(w)"), "You copied the critic"),
         "no decay": (followed("t.assign(t + tau * w)"), "You forgot the factor 1 − τ"),
         "half": (followed("t.assign((w + t) / 2)"), "for every variable"),
+        "elements": (
+            "def follow(critic, target, tau):\n"
+            "    for i in range(len(target)):\n"
+            "        target[i] = tau * critic[i] + (1 - tau) * target[i]",
+            "You replaced elements of the list",
+        ),
+        "a new list": (
+            "def follow(critic, target, tau):\n"
+            "    target[:] = [tau * w + (1 - tau) * t for w, t in zip(critic, target)]",
+            "You replaced elements of the list",
+        ),
     },
     "03.5": {
         "own rows": (
@@ -480,6 +529,10 @@ WRONG: dict[str, Wrong] = {
             "no reward follows (termination)",
         ),
         "never": ("stored_discount = lambda fell, step, limit: 0", "The episode goes on"),
+        "one step early": (
+            "stored_discount = lambda fell, step, limit: float(not (fell or step == limit - 1))",
+            "One more step follows before the limit",
+        ),
     },
     "03.7": {
         "effective": ("horizon = lambda g, share: 1 / (1 - g)", "the sum of all powers of γ"),
@@ -507,6 +560,14 @@ WRONG: dict[str, Wrong] = {
             "other way round",
         ),
         "a count": ("actions_per_fall = lambda d, n: np.sum(d == 0)", "share of the rows with"),
+        "sequences of zeros": (
+            "actions_per_fall = lambda d, n: len(d) / np.sum((d == 0) & ~np.roll(d == 0, 1))",
+            "you count it 5 times",
+        ),
+        "whole falls": (
+            "actions_per_fall = lambda d, n: len(d) / (np.sum(d == 0) // n)",
+            "share of the rows with",
+        ),
     },
     "03.9": {
         "one observation": (
@@ -521,6 +582,36 @@ WRONG: dict[str, Wrong] = {
         "numbers": ("row_bytes = lambda o, a: 2 * o + a + 2", "That counts numbers"),
         "doubles": ("row_bytes = lambda o, a: 8 * (2 * o + a + 2)", "float32, not float64"),
         "guess": ("row_bytes = lambda o, a: 1000", "264 bytes, yours is 1000. obs_tm1"),
+    },
+    "03.10": {
+        "higher critic": (policy_loss(q="tf.maximum(*critics(tf.tanh(u)))"), "the higher critic"),
+        "first critic": (policy_loss(q="critics(tf.tanh(u))[0]"), "You take the first critic"),
+        "mean critic": (policy_loss(q="sum(critics(tf.tanh(u))) / 2"), "the mean of the critics"),
+        "no tanh": (policy_loss(q="tf.minimum(*critics(u))"), "Q needs the action: tanh of u"),
+        "to be maximised": (
+            policy_loss(terms="q - alpha * log_pi"),
+            "Q has the wrong sign: a loss is minimised, and Q must grow. The entropy term has",
+        ),
+        "Q minimised": (policy_loss(terms="alpha * log_pi + q"), "Q has the wrong sign"),
+        "less entropy": (policy_loss(terms="-alpha * log_pi - q"), "the actor must lower log π"),
+        "no entropy": (policy_loss(terms="-q"), "You forgot the entropy term α log π"),
+        "no α": (policy_loss(terms="log_pi - q"), "You forgot α"),
+        "sum": (policy_loss(reduce="tf.reduce_sum"), "You sum over the batch"),
+        "not averaged": (policy_loss(reduce="tf.identity"), "yours has shape (6,): average"),
+        "NumPy": (policy_loss(reduce="np.mean"), "no gradient reaches mean and deviation"),
+        "Q without gradient": (
+            policy_loss(q="tf.stop_gradient(tf.minimum(*critics(tf.tanh(u))))"),
+            "The value is right, and its gradient is not",
+        ),
+        "log π without gradient": (
+            policy_loss(terms="alpha * tf.stop_gradient(log_pi) - q"),
+            "The value is right, and its gradient is not",
+        ),
+        "fixed action": (
+            policy_loss().replace("deviation * noise", "tf.constant((deviation * noise).numpy())"),
+            "The value is right, and its gradient is not",
+        ),
+        "something else": (policy_loss(terms="q * 0 + 3"), "mean(α log π − min Q)"),
     },
     "04.1": {
         "in the list's order": (
@@ -836,6 +927,11 @@ WRONG: dict[str, Wrong] = {
             "temper = lambda mean, std, noise, temperature: np.tanh(mean + std * noise)",
             "you forget the temperature",
         ),
+        "clipped": (
+            "temper = lambda mean, std, noise, temperature: "
+            "np.clip(mean + temperature * std * noise, -1, 1)",
+            "clipping gives another action",
+        ),
         "variance": (
             "temper = lambda mean, std, noise, temperature: "
             "np.tanh(mean + temperature * np.sqrt(std) * noise)",
@@ -853,6 +949,10 @@ WRONG: dict[str, Wrong] = {
         ),
         "population": ("paired_error = lambda a, b: np.std(a - b) / len(a) ** 0.5", "use n − 1"),
         "mean": ("paired_error = lambda a, b: np.mean(a - b)", "That is the mean difference"),
+        "always 20": (
+            "paired_error = lambda a, b: np.std(a - b, ddof=1) / 20**0.5",
+            "For 9 pairs it is",
+        ),
         "zero": ("paired_error = lambda a, b: 0.0", "divided by √n"),
     },
 }
