@@ -84,20 +84,11 @@ def train(
             or a checkpoint is damaged or of another agent.
     """
     check_config_and_run(config, run)
-    for name, value in {"make_env": make_env, "max_episode_steps": max_episode_steps}.items():
-        if components is not None and value is not None:
-            raise ParameterError(
-                f"`{name}` must be None if `components` are given: they have theirs"
-            )
     check_max_episode_steps(max_episode_steps)
     environment_source(config, make_env)
     if components is not None:
-        if not isinstance(components, TrainingComponents):
-            raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
-        check_separate(components.collect_env, components.eval_env)
-        if components.agent.action_repeat != config.action_repeat:
-            allowed = f"{components.agent.action_repeat}, as in the agent of `components`"
-            raise invalid("action_repeat", config.action_repeat, allowed)
+        others = {"make_env": make_env, "max_episode_steps": max_episode_steps}
+        _check_components(components, config, others)
     new = run is None
     run = run or open_run("", config)
     check_same(run.path, run.config, config)
@@ -122,12 +113,34 @@ def train(
                 warm_up(config, components)
         else:
             check_same_environment(run, components.collect_env)
+            if checkpoint.latest(folder) is None and not components.replay.size():
+                raise ParameterError(
+                    "`components` must have a filled replay table, but theirs is empty: call "
+                    "labkit.training.components.warm_up(config, components) first"
+                )
         training = LocalTraining(config, run, components)
         for env in (components.collect_env, components.eval_env):
             seeded_env(env).replace_watchdog(watchdog)
         with _short_switches(), stop_request() as stop:
             training.execute(stop)
     return run
+
+
+def _check_components(
+    components: TrainingComponents, config: SACConfig, others: dict[str, Any]
+) -> None:
+    """Rejects components that do not fit; `others` are arguments that they exclude."""
+    for name, value in others.items():
+        if value is not None:
+            raise ParameterError(
+                f"`{name}` must be None if `components` are given: they have theirs"
+            )
+    if not isinstance(components, TrainingComponents):
+        raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
+    check_separate(components.collect_env, components.eval_env)
+    if components.agent.action_repeat != config.action_repeat:
+        allowed = f"{components.agent.action_repeat}, as in the agent of `components`"
+        raise invalid("action_repeat", config.action_repeat, allowed)
 
 
 class _StoppedError(Exception):

@@ -208,6 +208,20 @@ def test_an_agent_with_another_action_repeat_is_rejected(small_config, tmp_path)
     made.close()
 
 
+@pytest.mark.parametrize("replay", ["tf_uniform", "reverb"])
+def test_components_with_an_empty_table_are_rejected(replay, small_config, tmp_path):
+    config = small_config(env_name="Target", replay=replay)
+    made = components.build(config, Target)
+    run = run_directory.open_run(tmp_path, config)
+    with pytest.raises(
+        labkit.ParameterError, match=r"`components` must have a filled replay .*empty"
+    ):
+        labkit.train(config, run, made)
+    components.warm_up(config, made)
+    assert labkit.train(config, run, made).metrics().eval_return.notna().any()
+    made.close()
+
+
 def test_an_open_port_is_announced(small_config, monkeypatch, capsys):
     monkeypatch.setattr(ports, "faces_outward", lambda: True)
     ports.warn_once.cache_clear()
