@@ -182,6 +182,16 @@ class SACConfig:
             allowed = f"False for {self.env_name}: labkit has the reflection of {known} only"
             raise checks.invalid("symmetry_augmentation", True, allowed)
 
+    def check_scale(self, size: int) -> None:
+        """Rejects an observation scale that does not fit observations of `size` numbers.
+
+        Raises:
+            ParameterError: names how many divisors there must be.
+        """
+        if len(self.observation_scale) not in (0, size):
+            allowed = f"{size} numbers for {self.env_name}, or empty"
+            raise checks.invalid("observation_scale", self.observation_scale, allowed)
+
     @property
     def reflection(self) -> Reflection | None:
         """What `symmetry_augmentation` applies to every second row of a batch; None without it."""

@@ -120,8 +120,53 @@ def check_int(name: str, value: object, low: int, high: int, unit: str) -> int:
     return int(number)
 
 
+def check_ints(name: str, value: object, low: int, high: int, unit: str) -> list[int]:
+    """A notebook's parameter as one or more whole numbers; papermill passes a tuple as text.
+
+    Raises:
+        ParameterError: a value is not a whole number, or out of range, or there is none.
+    """
+    given = _literal(value) if isinstance(value, str) else value
+    several = given if isinstance(given, list | tuple) else [given]
+    numbers = [_in_range(one, low, high, above=False, whole=True) for one in several]
+    if not numbers or None in numbers:
+        allowed = f"one or more whole numbers from {grouped(low)} to {grouped(high)} ({unit})"
+        raise invalid(name, value, allowed)
+    return [int(number) for number in numbers if number is not None]
+
+
+def check_real(
+    name: str, value: object, low: float, high: float, unit: str, *, above: bool = False
+) -> float:
+    """A notebook's parameter as a number; `above`: `low` itself is not allowed.
+
+    Raises:
+        ParameterError: it is not a number, or out of range.
+    """
+    number = _in_range(value, low, high, above=above, whole=False)
+    if number is None:
+        raise invalid(name, value, _real_number(low, high, unit, above=above))
+    return float(number)
+
+
+def check_path(name: str, value: object, what: str) -> str:
+    """A notebook's parameter as the path of `what`, which need not exist.
+
+    Raises:
+        ParameterError: it is not text, or empty.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise invalid(name, value, f"the path of {what}")
+    return value
+
+
 def _whole_number(low: int, high: int, unit: str) -> str:
     return f"a whole number from {grouped(low)} to {grouped(high)} ({unit})"
+
+
+def _real_number(low: float, high: float, unit: str, *, above: bool) -> str:
+    bound = f"above {low:g} and up to {high:g}" if above else f"from {low:g} to {high:g}"
+    return f"a number {bound} ({unit})"
 
 
 # --- fields of a configuration
@@ -171,8 +216,7 @@ def real(
         number = _in_range(value, low, high, above=above, whole=False)
         return None if number is None else float(number)
 
-    bound = f"above {low:g} and up to {high:g}" if above else f"from {low:g} to {high:g}"
-    return _field(default, convert, f"a number {bound} ({unit})", unit, **options)
+    return _field(default, convert, _real_number(low, high, unit, above=above), unit, **options)
 
 
 def numbers(

@@ -34,6 +34,7 @@ from benchmarks.page_text import spaced  # noqa: E402
 @click.option("--note", default="", help="A sentence about the run for its page.")
 def main(run_dir: Path, target: Path, note: str) -> None:
     """Copies the small files of RUN_DIR to TARGET; another run there is renamed, not replaced."""
+    check(run_dir, target)
     if replaced := tracked_runs.keep_replaced(run_dir, target):
         click.echo(f"the run that was there is now {replaced}")
     tracked_runs.copy_records(run_dir, target)
@@ -44,6 +45,15 @@ def main(run_dir: Path, target: Path, note: str) -> None:
     run_plots.training_figure(metrics).savefig(target / "training.png", dpi=110)
     (target / "strip.png").write_bytes(strip(target / "after.mp4"))
     (target / "README.md").write_text(page(run_dir, metrics, target, note))
+
+
+def check(run_dir: Path, target: Path) -> None:
+    """Rejects a run that lacks a file of its page, and a target that holds anything but a run."""
+    needed = ("config.json", "metrics.csv", "policy/saved_model.pb", "videos/after.mp4")
+    if missing := [name for name in needed if not (run_dir / name).is_file()]:
+        raise click.UsageError(f"{run_dir} has no {missing[0]}: train it with notebook 03")
+    if target.exists() and any(target.iterdir()) and not (target / "metrics.csv").exists():
+        raise click.UsageError(f"{target} must be new, empty or a tracked run; it holds others")
 
 
 def strip(clip: Path) -> bytes:
@@ -125,7 +135,7 @@ time, and the view can be turned. Two more commands use the policy:
     make watch REPLAY=1                                       # records a new clip of the policy
 
 `policy/` is a TensorFlow SavedModel. The
-[README](../../../README.md#a-trained-policy-in-five-lines) uses it in five lines of Python.
+[README](../../../README.md#a-trained-policy-in-a-few-lines) uses it in a few lines of Python.
 """
 
 

@@ -169,10 +169,24 @@ def test_components_of_another_type(tmp_path, monkeypatch, small_config):
             r"`env` must be what labkit.make_environment\(.* got 'Pendulum-v1'",
         ),
         ({"env": gym.make("Pendulum-v1")}, r"`env` must be what labkit.make_environment\(.* got <"),
+        (
+            {"policy": None},
+            "`policy` must be a function from an observation to an action, got None",
+        ),
+        *(
+            ({"policy": policy}, rf"`policy` must return actions of shape \(1,\), got {got}")
+            for policy, got in (
+                (lambda _: np.zeros(3), r"array\(\[0"),
+                (lambda _: np.zeros((2, 2)), r"array\(\[\[0"),
+                (lambda _: None, "None"),
+                (lambda _: "left", "'left'"),
+            )
+        ),
     ],
 )
 def test_evaluations(arguments, expected):
-    good = {"env": make_environment("Pendulum-v1"), "policy": None, "episodes": 1, "seed": 0}
+    good = {"env": make_environment("Pendulum-v1"), "episodes": 1, "seed": 0}
+    good["policy"] = lambda _: np.zeros(1, np.float32)
     with pytest.raises(ParameterError, match=f"^{expected}") as caught:
         labkit.evaluate(**{**good, **arguments})
     assert "\n" not in str(caught.value)

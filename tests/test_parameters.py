@@ -8,7 +8,15 @@ import pytest
 
 from labkit import SACConfig
 from labkit.errors import ParameterError
-from labkit.parameters import assigned_parameters, brief, from_notebook, invalid
+from labkit.parameters import (
+    assigned_parameters,
+    brief,
+    check_ints,
+    check_path,
+    check_real,
+    from_notebook,
+    invalid,
+)
 from labkit.training.run_directory import start_run
 
 OWN_CELL = """\
@@ -88,6 +96,37 @@ def test_a_long_wrong_value_is_cut():
     message = str(invalid("seed", 10**500, "a whole number"))
     assert message.startswith("`seed` must be a whole number, got 1000")
     assert len(message) < 150
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [(2, [2]), ((1, 2), [1, 2]), ([1.0], [1]), ("(1, 2)", [1, 2]), ("3", [3]), ("[4]", [4])],
+)
+def test_several_whole_numbers_may_come_as_text(value, read):
+    found = check_ints("collectors", value, 1, 64, "workers")
+    assert found == read
+    assert {type(number) for number in found} == {int}
+
+
+@pytest.mark.parametrize("value", [0, (), "", "many", (1, 65), "(1, 'a')", None, {1: 2}, True, 1.5])
+def test_other_values_are_no_whole_numbers(value):
+    line = r"`collectors` must be one or more whole numbers from 1 to 64 \(workers\), got "
+    with pytest.raises(ParameterError, match=line):
+        check_ints("collectors", value, 1, 64, "workers")
+
+
+def test_a_number_and_a_path_of_a_notebook_are_checked():
+    assert check_real("level", "2.5", 0, 9, "return") == 2.5
+    assert check_real("level", 0, 0, 9, "return") == 0.0
+    for value in ("many", float("nan"), 10, None, True):
+        with pytest.raises(ParameterError, match=r"`level` must be a number from 0 to 9 \(return"):
+            check_real("level", value, 0, 9, "return")
+    with pytest.raises(ParameterError, match=r"`rate` must be a number above 0 and up to 1"):
+        check_real("rate", 0, 0, 1, "step size", above=True)
+    assert check_path("runs", "a b/c", "a folder") == "a b/c"
+    for value in ("", " ", 4, None):
+        with pytest.raises(ParameterError, match="`runs` must be the path of a folder, got "):
+            check_path("runs", value, "a folder")
 
 
 def test_equal_neighbours_of_a_tuple_are_counted():

@@ -22,8 +22,8 @@ from labkit.replay import npz
 from labkit.sac import numpy_policy, onnx_policy, saved_policy
 from labkit.training import environment_record, metrics, model_card
 
-VIDEOS = ("videos/after.mp4", "after.mp4")  # a run's; a tracked run's
 VIDEO = "replay.mp4"  # the name of the video that the Hub shows beside the card
+VIDEOS = ("videos/after.mp4", "after.mp4", VIDEO)  # of a run; a tracked run; an exported run
 KEPT = ("format", "config", "versions", "commit", "cpu", "earlier")  # of config.json
 UNHASHED = ("README.md", "SHA256SUMS")  # a card is edited on the Hub
 
@@ -53,6 +53,8 @@ def write(run_dir: Path, target: Path) -> float:
     onnx_policy.check_installed()
     check_target(target)
     facts = model_card.read_facts(run_dir)
+    if target.resolve().is_relative_to(run_dir.resolve()):
+        raise invalid("--out", str(target), f"a folder outside of {run_dir}")
     policy = saved_policy.load(run_dir / "policy")
     arrays = saved_policy.arrays(policy, facts.config.observation_scale)
     with storage(target):

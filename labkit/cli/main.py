@@ -107,7 +107,9 @@ def sweep(
     metavar="N",
     help="Seed of the first episode, 0 by default; the second episode has the next one.",
 )
-@click.option("--out", type=PATH, help="The new clip, runs/watch.mp4 by default.")
+@click.option(
+    "--out", type=PATH, help="A new file that ends in .mp4; by default runs/watch.mp4, replaced."
+)
 def watch(run_dir: Path | None, replay: bool, seed: int | None, out: Path | None) -> None:
     """Show where the clip of the tracked policy is, or record a new clip.
 
@@ -115,10 +117,11 @@ def watch(run_dir: Path | None, replay: bool, seed: int | None, out: Path | None
     """
     if run_dir is None and not replay and (seed is not None or out is not None):
         raise click.UsageError("--seed and --out need --replay or RUN")
-    from labkit.cli.watch import record, tracked_policy
+    from labkit.cli.watch import check_out, record, tracked_policy
 
     folder = run_dir or tracked_policy()
     if run_dir or replay:
+        check_out(out)
         record(folder, seed or 0, out or Path("runs/watch.mp4"))
     else:
         click.echo(f"an episode of the tracked policy: {folder / 'after.mp4'}")
@@ -131,7 +134,7 @@ def watch(run_dir: Path | None, replay: bool, seed: int | None, out: Path | None
 @click.argument("run_dir", metavar="RUN", type=PATH)
 @click.option("--out", type=PATH, help="A new or empty folder, exports/<name of RUN> by default.")
 def export(run_dir: Path, out: Path | None) -> None:
-    """Write the policy of RUN into a folder to take along or to upload.
+    """Write the policy of RUN into a folder to copy or to upload.
 
     RUN is a run directory. The folder has the policy as TensorFlow SavedModel, as ONNX and as NumPy
     arrays with a loader, a model card, the configuration, the metrics, the video and SHA256SUMS.

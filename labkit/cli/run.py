@@ -45,6 +45,7 @@ def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
     run_dir = run_directory.choose_directory(texts.get("run_dir", ""), config, resume)
     if "run_dir" in declared(notebook):
         parameters["run_dir"] = str(run_dir)
+    parameters = {**_default_paths(notebook), **parameters}
     return execute(notebook, run_dir, parameters)
 
 
@@ -110,6 +111,21 @@ def _defaults(notebook: Path) -> dict[str, Any]:
         with contextlib.suppress(ValueError, SyntaxError):
             found[name] = ast.literal_eval(str(parameter["default"]))
     return found
+
+
+def _default_paths(notebook: Path) -> dict[str, str]:
+    """Defaults that name a file from the notebook's folder, as paths from the working directory.
+
+    A notebook's kernel starts in the working directory, as with papermill.
+    """
+    return {
+        name: os.path.relpath(notebook.parent / value)
+        for name, value in _defaults(notebook).items()
+        if isinstance(value, str)
+        and value.startswith("../")
+        and not Path(value).exists()
+        and (notebook.parent / value).exists()
+    }
 
 
 def _unformatted(path: Path) -> str:

@@ -11,6 +11,7 @@ import labkit
 from labkit.environments.make import check_name, make_environment
 from labkit.environments.physics import step_seconds
 from labkit.errors import ParameterError, storage
+from labkit.parameters import invalid
 from labkit.plotting import video
 from labkit.sac import saved_policy
 from labkit.sac.policies import Policy, RepeatedPolicy
@@ -34,6 +35,19 @@ def tracked_policy() -> Path:
             return root / run_directory.TRACKED_POLICY
     missing = f"no {run_directory.TRACKED_POLICY / 'after.mp4'} here (only a checkout has it)"
     raise ParameterError(f"{missing}; name a run directory, such as `labkit watch runs/0001`")
+
+
+def check_out(out: Path | None) -> None:
+    """Rejects a name for the clip that is none, or that a file has already.
+
+    Raises:
+        ParameterError: says what is allowed.
+    """
+    if out is None:
+        return
+    if out.suffix != ".mp4" or out.exists() or out.is_symlink():
+        allowed = "a new file whose name ends in .mp4; labkit overwrites no other clip than its own"
+        raise invalid("--out", str(out), allowed)
 
 
 def record(folder: Path, seed: int, out: Path) -> None:

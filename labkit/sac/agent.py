@@ -11,7 +11,6 @@ from tf_agents.train.utils import spec_utils, train_utils
 from tf_agents.trajectories.time_step import TimeStep
 
 from labkit.config import SACConfig
-from labkit.parameters import invalid
 from labkit.sac.networks import ScaledActorNetwork, ScaledCriticNetwork
 from labkit.strategy import replica_slice
 
@@ -176,10 +175,7 @@ def create_agent(
         ParameterError: the observation scale has a wrong length.
     """
     observation_spec, action_spec, time_step_spec = spec_utils.get_tensor_specs(env)
-    size = observation_spec.shape[0]
-    if len(config.observation_scale) not in (0, size):
-        allowed = f"{size} numbers for {config.env_name}, or empty"
-        raise invalid("observation_scale", config.observation_scale, allowed)
+    config.check_scale(observation_spec.shape[0])
     with strategy.scope():
         critic_net = ScaledCriticNetwork(
             (observation_spec, action_spec),

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labkit.errors import DivergedError
+from labkit.errors import DivergedError, ParameterError
+from labkit.parameters import echo
 from labkit.replay.n_step import NStepWriter
 from labkit.replay.transitions import Transition, Write
 from labkit.sac.policies import Policy, RepeatedPolicy, action_repeat
@@ -31,14 +32,20 @@ def play(
         Each transition, and whether the episode is over.
 
     Raises:
+        ParameterError: an action has another shape than those of the environment.
         DivergedError: an action is infinite or not a number.
         BrokenEnvironmentError: see `CheckedEnv`.
     """
     repeat, left = action_repeat(policy), 0
+    shape = env.action_spec().shape
     while not time_step.is_last():
         observation = time_step.observation
         if left == 0:
             action, left = policy(observation), repeat
+            if np.shape(action) != shape:
+                raise ParameterError(
+                    f"`policy` must return actions of shape {shape}, got {echo(action)}"
+                )
         left -= 1
         env_steps += 1
         check_finite(action, env_steps)

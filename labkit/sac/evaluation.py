@@ -67,11 +67,13 @@ def evaluate(
     message.
 
     Raises:
-        ParameterError: `env` is of another kind, such as a Gym environment; `episodes` or `seed` is
-            not allowed.
+        ParameterError: `env` is of another kind, such as a Gym environment; `policy` is no
+            function, or its actions have another shape; `episodes` or `seed` is not allowed.
     """
     if not hasattr(env, "time_step_spec"):
         raise invalid("env", env, "what labkit.make_environment(id or MyEnv) returns")
+    if not callable(policy):
+        raise invalid("policy", policy, "a function from an observation to an action")
     episodes = check_int("episodes", episodes, 1, MANY, "episodes")
     seed = check_int("seed", seed, 0, MAX_SEED, "seed of the episodes")
     env.seed(seed)

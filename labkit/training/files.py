@@ -13,7 +13,11 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = False)
         if durable:
             file.flush()
             os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        partial.replace(path)
+    except OSError:  # such as a directory of this name
+        partial.unlink(missing_ok=True)
+        raise
     if durable:
         flush_to_disk(path.parent)
 

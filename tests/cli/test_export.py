@@ -475,6 +475,21 @@ def test_nothing_is_overwritten(tmp_path):
     assert (tmp_path / "mine.txt").read_text() == "precious"
 
 
+def test_a_folder_inside_the_run_is_rejected(tmp_path):
+    run = copy_of_run(tmp_path)
+    done = invoke(str(run), "--out", str(run / "policy" / "x"))
+    assert done.exit_code == 2
+    assert f"`--out` must be a folder outside of {run}" in done.stderr
+    assert not (run / "policy" / "x").exists()
+
+
+def test_an_exported_folder_can_be_exported_with_its_video(tmp_path):
+    export.write(TRACKED, tmp_path / "one")
+    export.write(tmp_path / "one", tmp_path / "two")
+    first, second = (tmp_path / name / export.VIDEO for name in ("one", "two"))
+    assert first.read_bytes() == second.read_bytes()
+
+
 def test_without_onnx_it_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_policy.importlib.util, "find_spec", lambda name: None)
     line = refused(tmp_path, TRACKED)

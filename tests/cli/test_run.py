@@ -104,7 +104,11 @@ def test_a_notebook_gets_only_parameters_that_it_declares(notebook, tmp_path, mo
     assert launcher.run_notebook(notebook, {}) == 0
     [(_, run_dir, parameters)] = given
     declares = "run_dir" in launcher.declared(notebook)
+    paths = {name: parameters.pop(name) for name in ("runs", "policy") if name in parameters}
     assert parameters == ({"run_dir": str(run_dir)} if declares else {})
+    # The defaults of 05 and 06 name folders from notebooks/; here they are seen from elsewhere.
+    assert [*paths] == {"05": ["runs"], "06": ["policy"]}.get(notebook.name[:2], [])
+    assert all(Path(path).is_dir() for path in paths.values())
 
 
 def test_parameters_of_one_notebook_alone_have_their_types_too():

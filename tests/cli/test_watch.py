@@ -152,6 +152,19 @@ def test_the_policy_that_is_recorded(monkeypatch, arguments, recorded):
     assert calls == [(Path(folder), seed, Path(out))]
 
 
+@pytest.mark.parametrize("name", ["there.mp4", "notes.txt", "clip", "", "folder.mp4", "link.mp4"])
+def test_a_clip_overwrites_nothing(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(watch, "record", lambda *call: pytest.fail("played"))
+    Path("there.mp4").write_text("precious")
+    Path("folder.mp4").mkdir()
+    Path("link.mp4").symlink_to("nowhere")
+    done = invoke("a/run", "--out", name)
+    assert done.exit_code == 2
+    assert "ParameterError: `--out` must be a new file whose name ends in .mp4" in done.stderr
+    assert Path("there.mp4").read_text() == "precious"
+
+
 def test_the_tracked_policy_still_walks():
     """Three episodes have the mean of the run's final evaluation; the reward counts metres."""
     env, act = watch.load(TRACKED)

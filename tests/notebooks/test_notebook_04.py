@@ -104,13 +104,23 @@ def test_it_runs_on_two_nodes(tmp_path):
             cluster.shutdown()
 
 
-def test_a_mistake_is_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("collectors", "(0,)", "one or more whole numbers from 1 to 64"),
+        ("watch_seconds", "0", "a whole number from 1 to 3 600"),
+        ("learning_rate", "0", "a number above 0 and up to 1"),
+        ("run_dir", "4", "the path of the directory for the runs"),
+        ("env_name", "Nope", "a registered environment"),
+    ],
+)
+def test_a_mistake_is_one_line(name, value, allowed, tmp_path):
     command = [sys.executable, "-m", "papermill", str(NOTEBOOK), "out.ipynb"]
-    wrong = ["-p", "collectors", "(0,)"]
+    wrong = ["-p", name, value]
     done = subprocess.run(
         [*command, *wrong], cwd=tmp_path, capture_output=True, text=True, timeout=200
     )
-    line = "ParameterError: `collectors` must be a whole number from 1 to 64"
+    line = f"ParameterError: `{name}` must be {allowed}"
     assert done.stderr.strip().splitlines()[-1].startswith(line), done.stderr[-2000:]
 
 

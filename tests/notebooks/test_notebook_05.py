@@ -105,6 +105,11 @@ def test_runs_of_a_gymnasium_environment_without_distances(tmp_path):
     ("parameters", "message"),
     [
         ({"budgt": 10}, "`budgt` is not a parameter; did you mean 'budget'?"),
+        (
+            {"level": "many"},
+            "`level` must be a number from -1e+09 to 1e+09 (return), got 'many'",
+        ),
+        ({"runs": ""}, "`runs` must be the path of a folder with run directories, got ''"),
         ({"runs": "nowhere"}, "`runs` must be an existing folder, got 'nowhere'"),
         (
             {"budget": "many"},

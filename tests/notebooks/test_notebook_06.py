@@ -61,6 +61,7 @@ def test_two_settings_are_played_and_shown(tmp_path):
             -1,
             "`payload_kg_b` must be a number from 0 to 20 (kg on the base), got -1",
         ),
+        ("policy", 5, "`policy` must be the path of a run directory, got 5"),
         ("temperature_a", "hot", "`temperature_a` must be a number from 0 to 4"),
         ("latency_b", 0.1, "`latency_b` is not a parameter"),
     ],

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import attrs
 import click
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from scipy import stats
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "analysis")]
@@ -68,7 +70,29 @@ def test_the_plan_has_enough_seeds_of_the_defaults_and_three_of_each_ablation():
     assert long <= short, "a longer run resumes a shorter"
     ablated = [f"no-{name}" for name in compare.TUTORIAL if name not in choices.RATES]
     ablated.append("no-learning_rates")
-    assert all(len(seeds[name, 60_000]) == 3 for name in (*ablated, "source"))
+    decided = "no-symmetry_augmentation"  # see "How the plan changed" on the page
+    assert len(seeds[decided, 60_000]) == len(seeds[decided, 100_000]) == 5
+    others = {*ablated, "source"} - {decided}
+    assert all(len(seeds[name, 60_000]) == 3 for name in others)
+
+
+def test_the_history_tells_what_the_runs_without_symmetry_show():
+    found, _ = compare.find_runs(results.KEPT)
+    table = results_page.setting_scores(found, 100_000)
+    returns, soon = (
+        {name: group[column].tolist() for name, group in table.groupby("setting")}
+        for column in ("return", "soon")
+    )
+    names = ("defaults", "no-symmetry_augmentation")
+    steps = [[int(text.replace(" ", "")) for text in soon[name]] for name in names]
+    assert [len(one) for one in steps] == [5, 5]
+    iqm, less = (statistics.interquartile_mean(returns[name]) for name in names)
+    medians = [f"{np.median(one):,.0f}".replace(",", " ") for one in steps]
+    said = results_page.HISTORY
+    assert f"the defaults after 100 000 env steps, {iqm:+.2f}, is" in said
+    assert f"The difference is {iqm - less:.2f}, so by this rule it would go" in said
+    assert f"The defaults need {medians[0]}, and without this choice it is {medians[1]}" in said
+    assert f"(p = {stats.mannwhitneyu(*steps).pvalue:.2f}, Mann-Whitney" in said
 
 
 def test_the_page_shows_the_numbers_of_the_runs(small_study):
@@ -256,6 +280,24 @@ def test_a_run_that_is_tracked_in_place_of_another_one_renames_it(tmp_path):
     page = (target / "README.md").read_text()
     assert "Final evaluation, deterministic: mean return" in page
     assert "Resident memory" not in page, "that was measured in the other run"
+
+
+def test_a_page_overwrites_no_other_files(tmp_path):
+    run, target = tmp_path / "run", tmp_path / "mine"
+    write_run(run, 4, [9.0], 20)
+    target.mkdir()
+    (target / "README.md").write_text("precious")
+    done = CliRunner().invoke(track_run.main, [str(run), str(target)])
+    assert done.exit_code == 2
+    assert f"{run} has no policy/saved_model.pb" in done.output
+    for name in ("policy/saved_model.pb", "videos/after.mp4"):
+        (run / name).parent.mkdir()
+        (run / name).touch()
+    done = CliRunner().invoke(track_run.main, [str(run), str(target)])
+    assert done.exit_code == 2
+    assert f"{target} must be new, empty or a tracked run" in done.output
+    assert [path.name for path in target.iterdir()] == ["README.md"]
+    assert (target / "README.md").read_text() == "precious"
 
 
 def test_an_interim_evaluation_is_not_a_final_score(small_study):
