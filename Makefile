@@ -100,7 +100,7 @@ bench-scaling: setup ## gradient steps/s with 1, 2 and 4 replicas: benchmarks/re
 bench-collection: setup ## env steps/s of 1, 2 and 4 rollout workers: benchmarks/results/collection.png
 	@$(PY) -m benchmarks.collection $(ARGS)
 
-ray-results: setup ## the tracked runs of notebook 04, an afternoon; goes on where it was stopped
+ray-results: setup ## the tracked runs of notebook 04, an afternoon; resumes after a stop
 	@$(PY) -m benchmarks.lunarlander
 	@$(PY) -m benchmarks.ray_vs_local
 

@@ -253,13 +253,22 @@ def check_metrics(run: Path, steps: int) -> None:
     assert (np.diff(table.wall_seconds) >= 0).all()
 
 
+def positive(text: str) -> int:
+    """A count from the command line; with 0, nothing would be checked."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return int(text)
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--kills", type=positive, default=20)
+    parser.add_argument("--steps", type=positive, default=6000)
     parser.add_argument("--replay", default="reverb", choices=["reverb", "tf_uniform"])
-    parser.add_argument("--rounds", type=int, help="damage a run's files this often, kill nothing")
+    parser.add_argument(
+        "--rounds", type=positive, help="damage a run's files this often, kill nothing"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the damage in these rounds")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--live", type=int, help=argparse.SUPPRESS)

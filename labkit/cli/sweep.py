@@ -23,7 +23,7 @@ from tqdm import tqdm
 from labkit.analysis import compare
 from labkit.cli.run import bar_options, check, declared, execute
 from labkit.config import SACConfig
-from labkit.errors import ParameterError
+from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
 from labkit.runtime import LAUNCHER_VARIABLE
 from labkit.training import run_directory
@@ -62,7 +62,8 @@ class Job:
 
     def start(self, notebook: Path) -> None:
         """Starts `labkit run` on the job's cores."""
-        self.run_dir.parent.mkdir(parents=True, exist_ok=True)
+        with storage(self.run_dir.parent):
+            self.run_dir.parent.mkdir(parents=True, exist_ok=True)
         pairs = {**self.texts, "run_dir": str(self.run_dir)}
         command = [sys.executable, "-m", "labkit.cli.main", "run", str(notebook)]
         command += [word for name, text in pairs.items() for word in ("-p", name, text)]

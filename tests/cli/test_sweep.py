@@ -16,9 +16,9 @@ import pytest
 from labkit.analysis.compare import find_runs
 from labkit.cli import sweep
 from labkit.cli.main import main
-from labkit.cli.sweep import free_share, plan
+from labkit.cli.sweep import free_share, plan, run_sweep
 from labkit.config import SACConfig
-from labkit.errors import ParameterError
+from labkit.errors import ParameterError, StorageError
 from labkit.sac.evaluation import Evaluation
 from labkit.training.run_directory import open_run
 
@@ -214,6 +214,11 @@ def test_a_file_in_place_of_the_folder_is_one_line(notebook, tmp_path):
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(ParameterError, match=r"^`into` must be a folder, or .*mine'$"):
         plan(notebook, ["0"], {}, tmp_path / "mine")
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(notebook):
+    with pytest.raises(StorageError, match=r"^/proc/nowhere/.* cannot be written \(.+\)$"):
+        run_sweep(notebook, ["0"], {}, Path("/proc/nowhere"), 1)
 
 
 @pytest.fixture
