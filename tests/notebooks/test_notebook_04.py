@@ -111,7 +111,7 @@ def test_it_runs_on_two_nodes(tmp_path):
         ("watch_seconds", "0", "a whole number from 1 to 3 600"),
         ("learning_rate", "0", "a number above 0 and up to 1"),
         ("run_dir", "4", "the path of the directory for the runs"),
-        ("env_name", "Nope", "a registered environment"),
+        ("env_name", "Nope", "one of the "),
     ],
 )
 def test_a_mistake_is_one_line(name, value, allowed, tmp_path):

@@ -61,7 +61,6 @@ def test_two_settings_are_played_and_shown(tmp_path):
             -1,
             "`payload_kg_b` must be a number from 0 to 20 (kg on the base), got -1",
         ),
-        ("policy", 5, "`policy` must be the path of a run directory, got 5"),
         ("temperature_a", "hot", "`temperature_a` must be a number from 0 to 4"),
         ("latency_b", 0.1, "`latency_b` is not a parameter"),
     ],
@@ -74,14 +73,24 @@ def test_a_bad_parameter_is_one_line(name, value, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_bad_parameter_stops_the_notebook_before_any_work(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "seconds",
+            11,
+            "`seconds` must be a whole number from 1 to 10 (seconds of the robot), got 11",
+        ),
+        ("policy", 5, "`policy` must be the path of a run directory, got 5"),
+    ],
+)
+def test_a_bad_parameter_stops_the_notebook_before_any_work(name, value, message, tmp_path):
     with pytest.raises(papermill.PapermillExecutionError) as error:
         papermill.execute_notebook(
-            str(NOTEBOOK), str(tmp_path / "out.ipynb"), {"seconds": 11}, progress_bar=False
+            str(NOTEBOOK), str(tmp_path / "out.ipynb"), {name: value}, progress_bar=False
         )
     assert error.value.ename == "ParameterError"
-    wanted = "`seconds` must be a whole number from 1 to 10 (seconds of the robot), got 11"
-    assert error.value.evalue == wanted
+    assert error.value.evalue == message
 
 
 def test_the_font_of_the_film_strips_has_every_letter_of_a_setting():
