@@ -183,8 +183,20 @@ def draw(results: dict[str, Any]) -> Figure:
 
 
 @click.command()
-@click.option("--seconds", default=10.0, show_default=True, help="Seconds timed for each count.")
-@click.option("--rounds", default=3, show_default=True, help="Rounds; results are their medians.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Seconds timed for each count.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Rounds; results are their medians.",
+)
 @click.option("--quick", is_flag=True, help="A smoke test: one collector, two seconds.")
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, help="Output folder.")
 def main(seconds: float, rounds: int, quick: bool, out: Path) -> None:

@@ -214,16 +214,32 @@ def stoppable() -> Iterator[None]:
 
 @click.command()
 @click.option(
-    "--executors", multiple=True, default=("local", "ray"), show_default=True, help="Only these."
+    "--executors",
+    multiple=True,
+    type=click.Choice(["local", "ray"]),
+    default=("local", "ray"),
+    show_default=True,
+    help="Only these.",
 )
 @click.option(
-    "--seeds", multiple=True, type=int, default=(0, 1, 2), show_default=True, help="Only these."
+    "--seeds",
+    multiple=True,
+    type=click.IntRange(min=0),
+    default=(0, 1, 2),
+    show_default=True,
+    help="Only these.",
 )
 @click.option("--train/--no-train", "trained", default=True, help="Train, or use existing runs.")
 @click.option("--page", "only_page", is_flag=True, help="Only write the page of the tracked runs.")
 @click.option("--timing/--no-timing", "timed", default=True, help="Time 20 000 steps.")
 @click.option("--without-peers", is_flag=True, help="Leave Stable-Baselines3 out.")
-@click.option("--repeats", default=3, show_default=True, help="Rounds of the timing.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Rounds of the timing.",
+)
 @click.option("--time", "only", type=click.Choice(["local", "ray"]), hidden=True)
 def main(
     executors: Sequence[str],

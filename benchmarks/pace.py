@@ -70,6 +70,9 @@ def follow(run_dir: Path, until: int) -> pd.DataFrame:
         A table with the columns of `look`.
     """
     pid, begin = owner(run_dir), time.monotonic()
+    if pid is None:
+        limit = f"{SECONDS_TO_BEGIN:.0f} s at most"
+        print(f"waiting for a process that trains {run_dir}, {limit}", file=sys.stderr)
     while pid is None:
         if time.monotonic() - begin > SECONDS_TO_BEGIN:
             sys.exit(f"no process opened the run {run_dir} within {SECONDS_TO_BEGIN:.0f} s")
@@ -105,7 +108,13 @@ def tenths(table: pd.DataFrame) -> pd.DataFrame:
 
 @click.command()
 @click.argument("run_dir", type=click.Path(path_type=Path))
-@click.option("--until", default=300_000, show_default=True, help="Gradient steps.")
+@click.option(
+    "--until",
+    type=click.IntRange(min=1),
+    default=300_000,
+    show_default=True,
+    help="Gradient steps.",
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), default=RESULTS / "pace.csv", help="Of the result."
 )

@@ -251,9 +251,20 @@ def replaced_rows(iterations: int) -> list[dict[str, Any]]:
 
 
 @click.command()
-@click.option("--iterations", default=50_000, show_default=True, help="Gradient steps of each run.")
 @click.option(
-    "--seeds", multiple=True, type=int, default=(1, 2, 3), show_default=True, help="Only these."
+    "--iterations",
+    type=click.IntRange(min=1),
+    default=50_000,
+    show_default=True,
+    help="Gradient steps of each run.",
+)
+@click.option(
+    "--seeds",
+    multiple=True,
+    type=click.IntRange(min=0),
+    default=(1, 2, 3),
+    show_default=True,
+    help="Only these.",
 )
 @click.option("--page", "only_page", is_flag=True, help="Do not train; use the tracked runs.")
 def main(iterations: int, seeds: tuple[int, ...], only_page: bool) -> None:

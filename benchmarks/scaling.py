@@ -208,8 +208,20 @@ def _panel(axes: Axes, found: list[dict[str, Any]]) -> None:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A smoke test: tiny networks, two replicas, once.")
-@click.option("--repeats", default=3, show_default=True, help="Processes for each configuration.")
-@click.option("--seconds", default=2.0, show_default=True, help="Seconds timed in each process.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Processes for each configuration.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="Seconds timed in each process.",
+)
 @click.option(
     *("--out", "out"),
     type=click.Path(path_type=Path),

@@ -30,8 +30,20 @@ AIM = 1.3
 
 
 @click.command()
-@click.option("--transitions", default=100_000, show_default=True, help="Rows in the table.")
-@click.option("--repeats", default=5, show_default=True, help="Measurements of each.")
+@click.option(
+    "--transitions",
+    type=click.IntRange(min=1),
+    default=100_000,
+    show_default=True,
+    help="Rows in the table.",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Measurements of each.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

@@ -88,7 +88,13 @@ def growth(table: pd.DataFrame) -> tuple[float, int]:
 
 
 @click.command()
-@click.option("--steps", default=300_000, show_default=True, help="Gradient steps.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=300_000,
+    show_default=True,
+    help="Gradient steps.",
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), default=RESULTS / "soak.csv", help="Of the result."
 )

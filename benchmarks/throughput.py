@@ -32,7 +32,13 @@ MARKS = ("<!-- written by make bench: begin -->\n", "<!-- written by make bench:
 @click.command()
 @click.option("--quick", is_flag=True, help="A smoke run, without the peers.")
 @click.option("--without-peers", is_flag=True, help="Leave SB3, SBX and labkit 0.1 out.")
-@click.option("--repeats", default=3, show_default=True, help="Runs of each implementation.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Runs of each implementation.",
+)
 @click.option("--page", "only_page", is_flag=True, help="Do not measure; use throughput.json.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Output folder.")
 def main(quick: bool, without_peers: bool, repeats: int, only_page: bool, out: Path | None) -> None:

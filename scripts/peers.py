@@ -50,8 +50,10 @@ def main(context: click.Context) -> None:
 
 @main.command()
 @click.option("--settings", type=click.Choice(list(PLAN)), help="Only this peer.")
-@click.option("--seed", type=int, help="Only this seed.")
-@click.option("--workers", default=2, show_default=True, help="Runs in parallel.")
+@click.option("--seed", type=click.IntRange(min=0), help="Only this seed.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Runs in parallel."
+)
 def run(settings: str | None, seed: int | None, workers: int) -> None:
     """Runs the planned runs without a result; each takes one core."""
     missing = [

@@ -16,7 +16,9 @@ from labkit.plotting.film_strip import film_strip
 
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--seed", default=0, show_default=True, help="Of the episode.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the episode."
+)
 def main(folder: Path, seed: int) -> None:
     """Writes replay.html and its film strip into FOLDER; FOLDER has config.json and policy/."""
     click.echo(write(folder, seed))

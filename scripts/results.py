@@ -41,9 +41,11 @@ def main(context: click.Context) -> None:
 
 @main.command()
 @click.option("--setting", type=click.Choice(list(study.SETTINGS)), help="Only this setting.")
-@click.option("--seed", type=int, help="Only this seed.")
-@click.option("--budget", type=int, help="Only this budget, in env steps.")
-@click.option("--workers", default=2, show_default=True, help="Runs in parallel.")
+@click.option("--seed", type=click.IntRange(min=0), help="Only this seed.")
+@click.option("--budget", type=click.IntRange(min=1), help="Only this budget, in env steps.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Runs in parallel."
+)
 def run(setting: str | None, seed: int | None, budget: int | None, workers: int) -> None:
     """Runs the planned runs that are not finished; a larger budget resumes a smaller one."""
     chosen = [
@@ -83,8 +85,10 @@ def _run_one(job: study.Job) -> str:
 
 @main.command(hidden=True)
 @click.option("--setting", type=click.Choice(list(study.SETTINGS)), required=True, help="Its name.")
-@click.option("--seed", type=int, required=True, help="Of every generator.")
-@click.option("--budget", type=int, required=True, help="Env steps, warm-up included.")
+@click.option("--seed", type=click.IntRange(min=0), required=True, help="Of every generator.")
+@click.option(
+    "--budget", type=click.IntRange(min=1), required=True, help="Env steps, warm-up included."
+)
 def train(setting: str, seed: int, budget: int) -> None:
     """One run, in this process; it resumes what runs/results/ has of it."""
     job = study.Job(setting, seed, budget)

@@ -44,7 +44,13 @@ def main(context: click.Context) -> None:
 
 
 @main.command()
-@click.option("--episodes", default=PLANNED, show_default=True, help="Of each condition.")
+@click.option(
+    "--episodes",
+    type=click.IntRange(min=1),
+    default=PLANNED,
+    show_default=True,
+    help="Of each condition.",
+)
 def play(episodes: int) -> None:
     """Plays the missing episodes of each policy in one process, some seconds each."""
     KEPT.mkdir(parents=True, exist_ok=True)

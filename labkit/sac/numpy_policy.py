@@ -38,8 +38,16 @@ class Policy:
         self.action_repeat = int(arrays.get("action_repeat", 1))
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Returns the action for an observation as the environment gives it, unscaled."""
-        hidden = np.asarray(observation, np.float32) / self._scale
+        """Returns the action for an observation as the environment gives it, unscaled.
+
+        Raises:
+            ValueError: the observation has another shape than the networks expect.
+        """
+        hidden = np.asarray(observation, np.float32)
+        size = len(self._layers[0][0])
+        if hidden.ndim not in (1, 2) or hidden.shape[-1] != size:
+            raise ValueError(f"observation has shape {hidden.shape}; [{size}] or [batch, {size}]")
+        hidden = hidden / self._scale
         for kernel, bias in self._layers[:-1]:
             hidden = np.maximum(hidden @ kernel + bias, 0.0)  # ReLU
         kernel, bias = self._layers[-1]

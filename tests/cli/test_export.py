@@ -220,6 +220,15 @@ def returns_so_far(env, act, seed: int, steps: int) -> np.ndarray:
     return np.cumsum(rewards)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (28, 1), (2, 27), (1, 1, 28)])
+def test_an_observation_of_another_shape_is_an_error(tracked, shape):
+    act = loaded(tracked)
+    assert act(np.zeros(28)).shape == (8,)
+    assert act(np.zeros((2, 28))).shape == (2, 8)
+    with pytest.raises(ValueError, match=r"has shape .*; \[28\] or \[batch, 28\]$"):
+        act(np.zeros(shape))
+
+
 # --- hashes
 
 

@@ -25,6 +25,10 @@ def test_a_command_describes_itself(file):
     shown = CliRunner().invoke(main, ["--help"], catch_exceptions=False)
     assert shown.exit_code == 0
     assert len(main.help) > 20, "what it does"
-    for option in main.params:
+    commands = [main, *getattr(main, "commands", {}).values()]
+    for option in (option for command in commands for option in command.params):
         hidden = isinstance(option, click.Argument) or option.hidden
         assert hidden or option.help, option.name
+        # A number of runs, steps or seconds, or a seed, has a smallest value.
+        number = isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
+        assert hidden or not number or hasattr(option.type, "min"), option.name
