@@ -15,13 +15,14 @@ from labkit.symmetry import REFLECTIONS, Reflection
 
 # What is tuned to one environment, for that one alone: `labkit.train` rejects these for another
 # environment that `make_env` returns under its name. The Minitaur's reward is about 0.02 a step
-# when it walks, so that at log α = 0 the entropy bonus drowns it. While it walks, motor velocities
-# have a standard deviation of about 10 rad/s, motor angles of 0.2 rad, and the tilt, in a
-# quaternion, of 0.05: the divisors of `observation_scale` bring them to a similar size. The rewards
-# of five steps of 10 ms carry more signal than a single one. With a discount of 0.99, all later
-# rewards together weigh as much as those of one second, so a termination costs only about that.
-# Nothing corrects the rewards of five steps for a later policy, so half of each batch comes from
-# the newest 200 seconds. results/minitaur/README.md has the reason for each, and the runs so far.
+# when it walks, so that at log α = 0 the entropy bonus drowns it. Under random actions, motor
+# velocities have a standard deviation of 13 rad/s, motor angles of 0.3 rad, and the tilt, in a
+# quaternion, of 0.04 to 0.09: the divisors of `observation_scale` bring them to a similar size. The
+# rewards of five steps of 10 ms carry more signal than a single one. With a discount of 0.99, all
+# later rewards together weigh as much as those of one second, so a termination costs only about
+# that. Nothing corrects the rewards of five steps for a later policy, so half of each batch comes
+# from the newest 200 seconds. results/minitaur/README.md has the reason for each, and the runs so
+# far.
 TUNED: dict[str, dict[str, Any]] = {
     "MinitaurBulletEnv-v0": {
         "reward_scale_factor": 20.0,
