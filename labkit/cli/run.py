@@ -16,6 +16,7 @@ from typing import Any
 
 import papermill
 from papermill.exceptions import PapermillExecutionError
+from papermill.iorw import load_notebook_node
 from tqdm import tqdm
 
 from labkit.config import SACConfig
@@ -60,6 +61,8 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACCon
         ParameterError: there is no such notebook or parameter, or a value is not allowed.
     """
     known = declared(notebook)
+    if not load_notebook_node(_unformatted(notebook)).metadata.get("kernelspec", {}).get("name"):
+        raise _bad_kernel(notebook, "not named")
     for name in texts:
         if name not in known:
             raise unknown(name, known)
@@ -91,6 +94,11 @@ def declared(notebook: Path) -> list[str]:
     except Exception as error:  # papermill, nbformat and jsonschema each raise others
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ParameterError(f"{str(notebook)!r} cannot be read: {reason}") from None
+
+
+def _bad_kernel(notebook: Path, name: str) -> ParameterError:
+    allowed = "a notebook whose kernel is installed here, such as python3"
+    return invalid("notebook", f"{notebook} (kernel {name})", allowed)
 
 
 def _typed(text: str, default: object) -> object:
@@ -191,9 +199,7 @@ def _execute(
         except KeyError as error:  # jupyter_client's
             if type(error).__name__ != "NoSuchKernel":
                 raise
-            name = getattr(error, "name", "unknown")
-            allowed = "a notebook whose kernel is installed here, such as python3"
-            raise invalid("notebook", f"{notebook} (kernel {name})", allowed) from None
+            raise _bad_kernel(notebook, getattr(error, "name", "unknown")) from None
         except RuntimeError as error:  # nbclient's
             if "Kernel died" not in str(error):
                 raise

@@ -121,16 +121,23 @@ def test_parameters_of_one_notebook_alone_have_their_types_too():
     assert checked == {"runs": "7", "budget": 60_000.0, "baseline": "None"}
 
 
-def test_a_kernel_that_is_not_installed_is_named(tmp_path, capfd, monkeypatch):
+@pytest.mark.parametrize(
+    ("metadata", "named"),
+    [
+        ({"kernelspec": {"name": "julia", "display_name": "", "language": "julia"}}, "julia"),
+        ({}, "not named"),
+    ],
+)
+def test_a_kernel_that_is_not_installed_is_named(tmp_path, capfd, monkeypatch, metadata, named):
     monkeypatch.chdir(tmp_path)
-    content = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")])
-    content.metadata["kernelspec"] = {"name": "julia", "display_name": "", "language": "julia"}
-    nbformat.write(content, tmp_path / "small.ipynb")
+    cells = [nbformat.v4.new_code_cell("1")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), "small.ipynb")
     assert run("small.ipynb") == 2
     err = capfd.readouterr().err
     assert "must be a notebook whose kernel is installed here, such as python3" in err
-    assert "kernel julia" in err
+    assert f"small.ipynb (kernel {named})" in err
     assert "Traceback" not in err
+    assert (tmp_path / "runs").exists() == bool(metadata), "no work began"
 
 
 def test_a_stop_during_the_warm_up_is_reported(tmp_path, capfd):
