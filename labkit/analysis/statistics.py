@@ -12,6 +12,7 @@ from scipy import stats
 MIN_SEEDS_FOR_INTERVAL = 5  # with fewer, show the values themselves
 RESAMPLES = 10_000
 STUDIES = 2_000  # simulated ones, for the actual coverage of the interval
+POWER_STUDIES = 20_000  # simulated ones, for the power of a test
 Interval = tuple[float, float]  # low and high end
 
 
@@ -147,15 +148,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def power(difference: float, stds: tuple[float, float], seeds: int, significance: float) -> float:
     """The probability that Welch's two-sided t-test detects a true difference of two means.
 
+    It is the share of `POWER_STUDIES` simulated studies with normally distributed scores, so its
+    standard error is at most 0.004. The exact power is known only for Student's t-test, which
+    assumes equal variances. With few seeds, Welch's test detects less.
+
     Args:
         difference: of the means.
         stds: standard deviation over seeds of each setting; not both 0.
         seeds: of each setting, at least 2.
         significance: level of the test, such as 0.05.
     """
-    a, b = (std**2 / seeds for std in stds)
-    freedom = (a + b) ** 2 / ((a**2 + b**2) / (seeds - 1))
-    critical = stats.t.ppf(1 - significance / 2, freedom)
-    shift = abs(difference) / np.sqrt(a + b)
-    inside = stats.nct.cdf(critical, freedom, shift) - stats.nct.cdf(-critical, freedom, shift)
-    return float(1 - inside)
+    generator, size = np.random.default_rng(0), (POWER_STUDIES, seeds)
+    ours, theirs = generator.normal(0.0, stds[0], size), generator.normal(difference, stds[1], size)
+    found = stats.ttest_ind(ours, theirs, axis=1, equal_var=False).pvalue < significance
+    return float(np.mean(found))

@@ -83,8 +83,12 @@ def furthest(answer: Any, scores: pd.DataFrame) -> None:
     distances = scores.groupby("setting").distance.mean().dropna().sort_values(ascending=False)
     if len(distances) < 2:
         raise WrongAnswer("These runs do not decide it: fewer than two settings have a distance.")
-    name = known(answer, list(distances.index))
-    place = list(distances.index).index(name)
+    if not isinstance(answer, str) or answer not in distances.index:
+        raise WrongAnswer(
+            f"No setting with {MIN_SEEDS} seeds or more is called {echo(answer)}. Copy a name from "
+            "the ranking."
+        )
+    name, place = answer, list(distances.index).index(answer)
     if place:
         raise WrongAnswer(
             f"{name!r} walks {distances[name]:.1f} m and is number {place + 1} of "
@@ -113,9 +117,10 @@ def distinct_seeds(answer: Callable, scores: pd.DataFrame) -> None:
 
 def interquartile_mean(answer: Callable, scores: pd.DataFrame) -> None:
     """05.5: the mean without the lowest and the highest quarter."""
-    groups = [np.array([1.0, 2.0, 3.0, 4.0, 50.0]), np.array([9.0, 1.0, 2.0])]
+    groups = [np.array([1.0, 2.0, 3.0, 4.0, 50.0])]
     groups += [np.array([7.0, 1.0, 30.0, 4.0, 2.0, 60.0, 8.0, 3.0])]  # without 2 at each end
     groups += [np.array([5.0, 90.0, 2.0, 11.0, 7.0, 1.0, 40.0, 3.0, 12.0, 4.0, 20.0])]
+    groups += [np.array([9.0, 1.0, 2.0])]  # nothing is left out
     groups += [group["return"].to_numpy() for _, group in scores.groupby("setting")]
     for values in groups:
         given, n = number_of(call(answer, values.copy())), len(values)
@@ -142,7 +147,7 @@ def interquartile_mean(answer: Callable, scores: pd.DataFrame) -> None:
 
 def beats(answer: Callable) -> None:
     """05.6: the share of pairs of seeds in which one setting is better; a tie counts half."""
-    cases = [([3.0, 1.0], [2.0, 0.0]), ([1.0, 2.0, 3.0], [2.0]), ([5.0, 5.0], [5.0, 5.0])]
+    cases = [([3.0, 1.0], [0.0, 2.0]), ([1.0, 2.0, 3.0], [2.0]), ([5.0, 5.0], [5.0, 5.0])]
     for ours, theirs in cases:
         a, b = np.array(ours), np.array(theirs)
         given = number_of(call(answer, a, b))
@@ -156,6 +161,8 @@ def beats(answer: Callable) -> None:
                 f"{found}You compare by place, but seed 1 of one setting has nothing to do with "
                 "seed 1 of the other: compare all pairs."
             )
+        if not equal and given == (a.mean() > b.mean()):
+            raise WrongAnswer(f"{found}You compare the means: count the pairs.")
         if np.isclose(given, 1 - true):
             raise WrongAnswer(f"{found}That is how often the other one wins.")
         if equal and (np.isclose(given, higher) or np.isclose(given, higher + equal)):
@@ -175,7 +182,9 @@ def best_of(answer: Callable) -> None:
         if abs(given - _expected_best(3)) < 0.02:
             raise WrongAnswer(f"{found}Your result does not depend on n.")
         if abs(given - true) < 0.2:
-            raise WrongAnswer(f"{found}That is near: simulate more studies, 100 000 or so.")
+            raise WrongAnswer(
+                f"{found}That is near: simulate 100 000 studies of normal scores, and average."
+            )
         raise WrongAnswer(f"{found}Draw n scores many times, and average the highest.")
 
 
@@ -195,11 +204,14 @@ def clean_sweep(answer: Callable) -> None:
             raise WrongAnswer(f"{found}Either setting may win.")
         if np.isclose(given, 0.5**n) or np.isclose(given, 2 * 0.5**n):
             raise WrongAnswer(f"{found}Seeds are not compared by place: all with all must agree.")
-        raise WrongAnswer(f"{found}Count the ways to choose which n of the 2n scores are one's.")
+        raise WrongAnswer(
+            f"{found}Count the ways to choose which n of the 2n scores are one setting's, or "
+            "simulate 100 000 studies."
+        )
 
 
 def coverage(answer: Callable) -> None:
-    """05.9: how often an interval contains the true middle.
+    """05.9: how often an interval contains the true mean.
 
     The answer gets intervals whose coverage is known: of n unit normal values, mean ± z / √n.
     """
@@ -217,12 +229,17 @@ def coverage(answer: Callable) -> None:
         given = number_of(call(answer, interval, n))
         if abs(given - true) < 0.04:
             continue
+        if given > 1:
+            raise WrongAnswer("A share is between 0 and 1: divide by the number of studies.")
         found = f"An interval that covers {true:.0%}: you find {given:.0%}. "
+        new_value = 2 * stats.norm.cdf(z / np.sqrt(n + 1)) - 1
         if given > 0.999:
             raise WrongAnswer(
-                f"{found}An interval always contains the middle of its own sample: ask for the "
-                "middle of the distribution, 0."
+                f"{found}An interval always contains the mean of its own sample: ask for the "
+                "true mean, 0."
             )
+        if abs(given - new_value) < 0.02:
+            raise WrongAnswer(f"{found}Ask for the true mean, 0, and not for a new value.")
         if abs(given - (1 - true)) < 0.04:
             raise WrongAnswer(f"{found}You count the intervals that miss.")
         raise WrongAnswer(f"{found}Draw standard normal values in 1 000 studies or more.")
@@ -236,7 +253,7 @@ EXERCISES = {
         distinct_seeds, "A seed that was run twice is another draw of one seed, not another seed."
     ),
     "05.5": Exercise(
-        interquartile_mean, "One lucky or one broken seed moves the mean, and not this."
+        interquartile_mean, "One lucky or one failed seed moves the mean much more than this."
     ),
     "05.6": Exercise(beats, "It says how often you would be right to expect the better result."),
     "05.7": Exercise(best_of, "The score of the best of several seeds contains luck."),

@@ -657,6 +657,15 @@ WRONG: dict[str, Wrong] = {
             "        results += ray.get(ready)",
             "ray.wait raises for an empty list",
         ),
+        "a time limit, unchecked": (
+            "def as_they_come(ray, refs):\n"
+            "    results = []\n"
+            "    while refs:\n"
+            "        ready, refs = ray.wait(refs, timeout=0.5)\n"
+            "        results += [ray.get(ready[0])]\n"
+            "    return results",
+            "IndexError",
+        ),
         "only the first": (
             "as_they_come = lambda ray, refs: [ray.get(ray.wait(refs)[0][0])]",
             "There are three results",
@@ -700,6 +709,11 @@ WRONG: dict[str, Wrong] = {
             "each update moves τ of the distance that is left",
         ),
         "nothing": ("follow = lambda t, c, tau, steps: t", "It must be 1."),
+        "without the first": (
+            "follow = lambda t, c, tau, steps: c * (1 - (1 - tau) ** steps)",
+            "From 8 towards 10 with τ = 0.1, 1 updates: yours is 1. A share (1 − τ)ᵏ of the first",
+        ),
+        "another shape": ("follow = lambda t, c, tau, steps: t[0]", "Return weights of shape (2,)"),
     },
     "04.4": {
         "last wins": (
@@ -712,6 +726,14 @@ WRONG: dict[str, Wrong] = {
         ),
         "sum": (
             "merge = lambda server, pulled, pushed: server + pushed",
+            "Add what the learner changed",
+        ),
+        "what changed": (
+            "merge = lambda server, pulled, pushed: np.where(pushed != pulled, pushed, server)",
+            "The last push wins",
+        ),
+        "the larger": (
+            "merge = lambda server, pulled, pushed: np.maximum(server, pushed)",
             "Add what the learner changed",
         ),
     },
@@ -729,6 +751,7 @@ WRONG: dict[str, Wrong] = {
         "inverted": ("workers_fed = lambda l, r, w: w / (l * r)", "That is inverted"),
         "no ratio": ("workers_fed = lambda l, r, w: l / w", "You left out the ratio"),
         "whole": ("workers_fed = lambda l, r, w: l * r // w", "Do not round"),
+        "rounded up": ("workers_fed = lambda l, r, w: np.ceil(l * r / w)", "Do not round"),
         "a guess": ("workers_fed = lambda l, r, w: 7", "uses 600 env steps a second"),
     },
     "04.7": {
@@ -770,7 +793,8 @@ WRONG: dict[str, Wrong] = {
     },
     "05.3": {
         "not the first": ("my_furthest = 'gamma 0.5'", "walks 2.5 m and is number 3 of 3"),
-        "no setting": ("my_furthest = 'the best'", "No setting is called 'the best'"),
+        "no setting": ("my_furthest = 'the best'", "No setting with 2 seeds or more is called"),
+        "one seed": ("my_furthest = 'batch_size 32'", "with 2 seeds or more is called 'batch_size"),
     },
     "05.4": {
         "runs": (
@@ -800,6 +824,22 @@ WRONG: dict[str, Wrong] = {
             "    return v[1:-1].mean() if len(v) >= 4 else v.mean()",
             "You always leave out one value at each end: of 8 values it must be 2.",
         ),
+        "one at each end, unchecked": (
+            "interquartile_mean = lambda v: np.sort(v)[1:-1].mean()",
+            "You always leave out one value at each end",
+        ),
+        "percentiles": (
+            "def interquartile_mean(v):\n"
+            "    low, high = np.percentile(v, [25, 75])\n"
+            "    return v[(v >= low) & (v <= high)].mean()",
+            "A quarter is rounded down: of 11 values 2 at each end",
+        ),
+        "to the next": (
+            "def interquartile_mean(v):\n"
+            "    quarter = int(np.ceil(len(v) / 4))\n"
+            "    return np.sort(v)[quarter : len(v) - quarter].mean()",
+            "A quarter is rounded down: of 11 values 2 at each end",
+        ),
         "to the nearest": (
             "def interquartile_mean(v):\n"
             "    quarter = round(len(v) / 4 - 0.01)\n"
@@ -813,6 +853,7 @@ WRONG: dict[str, Wrong] = {
             "beats = lambda a, b: np.mean(a[:, None] < b)",
             "That is how often the other one wins",
         ),
+        "means": ("beats = lambda a, b: np.mean(a) > np.mean(b)", "You compare the means"),
         "ties lost": ("beats = lambda a, b: np.mean(a[:, None] > b)", "A tie counts half"),
         "ties won": ("beats = lambda a, b: np.mean(a[:, None] >= b)", "A tie counts half"),
         "a sum": ("beats = lambda a, b: np.sum(a[:, None] > b)", "There are 2 × 2 pairs"),
@@ -820,7 +861,7 @@ WRONG: dict[str, Wrong] = {
     "05.7": {
         "mean": ("best_of = lambda n: 0.0", "That is the mean of all"),
         "always three": ("best_of = lambda n: 3 / (2 * np.sqrt(np.pi))", "does not depend on n"),
-        "too few": ("best_of = lambda n: 0.9", "simulate more studies"),
+        "too few": ("best_of = lambda n: 0.9", "simulate 100 000 studies of normal scores"),
         "far off": ("best_of = lambda n: float(n)", "average the highest"),
     },
     "05.8": {
@@ -836,7 +877,20 @@ WRONG: dict[str, Wrong] = {
             "def coverage(interval, n):\n"
             "    samples = np.random.default_rng(0).normal(size=(1_000, n))\n"
             "    return np.mean([interval(v)[0] <= v.mean() <= interval(v)[1] for v in samples])",
-            "always contains the middle of its own sample",
+            "always contains the mean of its own sample",
+        ),
+        "a count": (
+            "def coverage(interval, n):\n"
+            "    samples = np.random.default_rng(0).normal(size=(2_000, n))\n"
+            "    return sum(low <= 0 <= high for low, high in map(interval, samples))",
+            "divide by the number of studies",
+        ),
+        "a new value": (
+            "def coverage(interval, n):\n"
+            "    draw = np.random.default_rng(0).normal\n"
+            "    studies = [(interval(draw(size=n)), draw()) for _ in range(2_000)]\n"
+            "    return np.mean([low <= new <= high for (low, high), new in studies])",
+            "Ask for the true mean, 0, and not for a new value",
         ),
         "misses": (
             "def coverage(interval, n):\n"
@@ -977,6 +1031,28 @@ ALSO_RIGHT: list[tuple[str, str]] = [  # number, code
         "    while refs:\n"
         "        ready, refs = ray.wait(refs)\n"
         "        yield ray.get(ready[0])",
+    ),
+    (
+        "04.1",
+        "def as_they_come(ray, refs):\n"
+        "    results = []\n"
+        "    while refs:\n"
+        "        ready, refs = ray.wait(refs, timeout=0.5, fetch_local=False)\n"
+        "        results += ray.get(ready)\n"
+        "    return results",
+    ),
+    (
+        "04.2",
+        "def push(server, version, weights):\n"
+        "    if version > server['version']:\n"
+        "        server.update(version=version, weights=weights.tolist())",
+    ),
+    (
+        "05.8",
+        "def clean_sweep(n):\n"
+        "    drawn = np.random.default_rng(0).normal(size=(100_000, 2, n))\n"
+        "    low, high = drawn.min(axis=2), drawn.max(axis=2)\n"
+        "    return np.mean((low[:, 0] > high[:, 1]) | (low[:, 1] > high[:, 0]))",
     ),
     (
         "05.5",
