@@ -25,12 +25,15 @@ def section(table: pd.DataFrame, figure: str) -> str:
         table: see `results_page.setting_scores`.
         figure: file name of the ranking.
     """
+    earlier = table.setting.isin([*study.EARLIER_ABLATIONS, study.LAST_EARLIER])
+    of_earlier = table[earlier]
+    table = table[~table.setting.isin(list(study.EARLIER_ABLATIONS))]
     single = single_runs(table)
     return f"""
 ## Other settings, {spaced(study.ABLATION_BUDGET)} env steps
 
 This table has the settings with two seeds or more{"; the next one has those with one" if single else ""}. Each `no-` row is an ablation: it sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
-the source document, and the `earlier-` rows change several choices. `target-entropy-8`, `action-repeat-2` and `small-table` were tried in place of `earlier-uniform`. None was adopted as it was. The defaults have their target entropy. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
+the source document. The `earlier-` rows were the defaults for a time. `target-entropy-8`, `action-repeat-2` and `small-table` were tried in place of `earlier-uniform`. None was adopted as it was. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
@@ -40,7 +43,22 @@ terminations. "Steps to +10" is defined as above (–: never reached). The rows 
 
 ![Each run's return by setting, best setting first]({figure})
 {single}
+{earlier_ablations(of_earlier)}
 {REASONS}
+"""
+
+
+def earlier_ablations(table: pd.DataFrame) -> str:
+    """The section about ablations of the last earlier defaults; or nothing."""
+    base = study.LAST_EARLIER
+    if set(table.setting) <= {base}:
+        return ""
+    return f"""
+## Ablations of earlier defaults, {spaced(study.ABLATION_BUDGET)} env steps
+
+These runs were made when the target entropy of the defaults was -8. Each row but `{base}` sets one more choice to the source document's value. The differences and tests compare with `{base}`.
+
+{rows_of(several(table, base), base)}
 """
 
 
@@ -57,10 +75,10 @@ def power_of(table: pd.DataFrame) -> str:
     )
 
 
-def several(table: pd.DataFrame) -> pd.DataFrame:
-    """The runs of the settings that have two or more, and of the defaults."""
+def several(table: pd.DataFrame, base: str = "defaults") -> pd.DataFrame:
+    """The runs of the settings that have two or more, and of `base`."""
     counts = table.groupby("setting")["return"].transform("size")
-    return table[(counts > 1) | (table.setting == "defaults")]
+    return table[(counts > 1) | (table.setting == base)]
 
 
 def single_runs(table: pd.DataFrame) -> str:
@@ -94,17 +112,17 @@ def seeds_apart(table: pd.DataFrame) -> float:
     return float((returns.max() - returns.min()).max())
 
 
-def tested(table: pd.DataFrame) -> dict[str, float]:
-    """The p-value of each setting that has, as the defaults have, two runs or more."""
+def tested(table: pd.DataFrame, base: str = "defaults") -> dict[str, float]:
+    """The p-value of each setting that has, as `base` has, two runs or more."""
     values = {str(name): list(runs["return"]) for name, runs in table.groupby("setting")}
-    defaults = values.pop("defaults", [])
-    enough = {name: runs for name, runs in values.items() if min(len(runs), len(defaults)) > 1}
-    return {name: statistics.welch(runs, defaults) for name, runs in enough.items()}
+    compared = values.pop(base, [])
+    enough = {name: runs for name, runs in values.items() if min(len(runs), len(compared)) > 1}
+    return {name: statistics.welch(runs, compared) for name, runs in enough.items()}
 
 
-def rows_of(table: pd.DataFrame) -> str:
-    """A row for each setting, best first."""
-    p_values = tested(table)
+def rows_of(table: pd.DataFrame, base: str = "defaults") -> str:
+    """A row for each setting, best first, compared with `base`."""
+    p_values = tested(table, base)
     corrected = dict(zip(p_values, statistics.holm(list(p_values.values())), strict=True))
     rows = []
     for name, score in compare.rank(table).iterrows():
@@ -116,7 +134,7 @@ def rows_of(table: pd.DataFrame) -> str:
                 "seeds": ", ".join(map(str, runs.seed)),
                 "returns": " ".join(f"{value:+.2f}" for value in runs["return"]),
                 "IQM": f"{score.iqm:+.2f}",
-                "minus defaults": minus(table, str(name), p_values),
+                f"minus {base}": minus(table, str(name), p_values, base),
                 "p, corrected": f"{corrected[name]:.2g}" if name in corrected else "",
                 "length": f"{runs.length.mean():.0f}",
                 "steps to +10": ", ".join(runs.soon),
@@ -125,12 +143,12 @@ def rows_of(table: pd.DataFrame) -> str:
     return markdown(pd.DataFrame(rows))
 
 
-def minus(table: pd.DataFrame, name: str, p_values: dict[str, float]) -> str:
-    """The difference between the means of a setting and of the defaults, with its p-value."""
+def minus(table: pd.DataFrame, name: str, p_values: dict[str, float], base: str) -> str:
+    """The difference between the means of a setting and of `base`, with its p-value."""
     means = table.groupby("setting")["return"].mean()
-    if name == "defaults" or "defaults" not in means:
+    if name == base or base not in means:
         return ""
-    text = f"{means[name] - means['defaults']:+.2f}"
+    text = f"{means[name] - means[base]:+.2f}"
     return text + (f" (p = {p_values[name]:.2g})" if name in p_values else "")
 
 
@@ -206,7 +224,7 @@ The reason for each choice:
   the present policy earns. A table of the newest 20 000 alone (`small-table`) learns fast, but its robots still fell late in training, perhaps because it forgets what earlier falls taught (the [trials](trials/README.md) count the falls of one seed). So half of each batch comes from the newest
   20 000 transitions, and half from all (compare Wang and Ross, 2019).
 - **Symmetry augmentation**: the mirror image of what the robot did is something it could have done, too. So every second transition of a batch is reflected (Mishra et al., 2019), and what the robot learns for one leg, it learns for the opposite leg.
-- **Target entropy** of -8 is minus one nat for each dimension of the action (Haarnoja et al., 2018). TF-Agents' default is half of that, which asks for more noise in the actions.
+- **Target entropy** of -4 is TF-Agents' default, minus half a nat for each dimension of the action. It asks for more noise in the actions than minus one nat (Haarnoja et al., 2018), which was labkit's default before (`earlier-target-entropy-8`).
 - **n-step returns**: an action lasts 10 ms and moves a walking robot by one to three centimetres. The sum of five rewards carries more signal than a single one.
   One update also carries a value back over five states instead of one, so a value needs only a fifth as many updates to reach an earlier state.
 - **Discount**: at 0.99 per step of 10 ms, the horizon is about one second, so a fall loses about one second of reward. At 0.995 the horizon is two seconds.

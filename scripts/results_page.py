@@ -173,8 +173,8 @@ def earlier_defaults(iterations: int) -> str:
         return ""
     shorter = EARLIER_WARM_UP - SACConfig().initial_collect_steps
     table = compare.scores(compare.find_runs(folder)[0], iterations - shorter)
-    values = list(table[table.seed.isin(study.SEEDS)]["return"])
-    if len(values) < len(study.SEEDS):
+    values = list(table[table.seed.isin(range(1, study.SEEDS + 1))]["return"])
+    if len(values) < study.SEEDS:
         return ""
     return f"""
 The defaults of labkit 0.1 after as many env steps: {aggregate(values)} ([their page](v0.1/README.md)). Those runs come from machines that
@@ -265,7 +265,7 @@ def longer_runs(found: Sequence[TrackedRun]) -> str:
             continue
         for name, group in table.groupby("setting", sort=False):
             values = group["return"].to_list()
-            enough = len(values) >= len(study.SEEDS)
+            enough = len(values) >= study.SEEDS
             rows.append(
                 {
                     "setting": name,

@@ -35,7 +35,6 @@ TUTORIAL: dict[str, Any] = {
     "reward_scale_factor": 1,
     "initial_log_alpha": 0,
     "observation_scale": (),
-    "target_entropy": -4.0,
     "replay_buffer_capacity": 10_000,
     "recent_transitions": 0,
     "symmetry_augmentation": False,
