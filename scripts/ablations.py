@@ -37,7 +37,7 @@ the source document. The `earlier-` rows were the defaults for a time. `target-e
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
-{counted(len(tested(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %. {power_of(table)}
+{counted(len(p_values_of(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %. {power_of(table)}
 
 {rows_of(several(table))}
 
@@ -64,7 +64,7 @@ These runs were made when the target entropy of the defaults was -8. Each row bu
 
 def power_of(table: pd.DataFrame) -> str:
     """A sentence on what the tests can detect, for three seeds of a setting; or nothing."""
-    count, tests = int((table.setting == "defaults").sum()), len(tested(table))
+    count, tests = int((table.setting == "defaults").sum()), len(p_values_of(table))
     if count < 2 or not tests:
         return ""
     # Of two groups with different numbers of seeds, the smaller one decides most.
@@ -112,7 +112,7 @@ def seeds_apart(table: pd.DataFrame) -> float:
     return float((returns.max() - returns.min()).max())
 
 
-def tested(table: pd.DataFrame, base: str = "defaults") -> dict[str, float]:
+def p_values_of(table: pd.DataFrame, base: str = "defaults") -> dict[str, float]:
     """The p-value of each setting that has, as `base` has, two runs or more."""
     values = {str(name): list(runs["return"]) for name, runs in table.groupby("setting")}
     compared = values.pop(base, [])
@@ -122,7 +122,7 @@ def tested(table: pd.DataFrame, base: str = "defaults") -> dict[str, float]:
 
 def rows_of(table: pd.DataFrame, base: str = "defaults") -> str:
     """A row for each setting, best first, compared with `base`."""
-    p_values = tested(table, base)
+    p_values = p_values_of(table, base)
     corrected = dict(zip(p_values, statistics.holm(list(p_values.values())), strict=True))
     rows = []
     for name, score in compare.rank(table).iterrows():

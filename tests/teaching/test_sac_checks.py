@@ -29,7 +29,7 @@ def test_equal_losses_show_their_value_and_gradient(weights):
 @pytest.mark.parametrize(
     ("by_hand", "message"),
     [
-        (lambda w: 1.001 * square(w), "the loss is 5.005, TF-Agents has 5; the gradient of w"),
+        (lambda w: 1.01 * square(w), "the loss is 5.05, TF-Agents has 5; the gradient of w"),
         (lambda w: square(tf.stop_gradient(w)), "^the gradient of w differs by a relative 1.0e"),
         (lambda w: square(w) * np.nan, "the loss is nan"),
     ],
@@ -37,6 +37,27 @@ def test_equal_losses_show_their_value_and_gradient(weights):
 def test_a_wrong_value_or_gradient_is_named(weights, by_hand, message):
     with pytest.raises(LossMismatch, match=message):
         sac_checks.compare(lambda: by_hand(weights), lambda: square(weights), {"w": [weights]})
+
+
+def test_a_gradient_may_differ_by_one_unit_of_one_row_but_not_by_one_row():
+    """One layer of 256 units, 256 rows. A ReLU unit whose input is 0 has the value 0, on or off."""
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(256, 36))
+    inner, outer = generator.normal(size=(36, 256)) / 6, generator.normal(size=256) / 16
+    before = rows @ inner  # [rows, units]
+    before[3, 5] = 0.0
+    errors = 1 + generator.uniform(size=256)  # of one sign, as before training
+
+    def gradient(on, count=256):
+        by_output = errors[:count] / 256
+        by_inner = rows[:count].T @ (on[:count] * np.outer(by_output, outer))
+        by_outer = by_output @ np.maximum(before[:count], 0)
+        return np.concatenate([by_inner.ravel(), by_outer, [by_output.sum()]])
+
+    off, on = before > 0, before >= 0
+    unit = sac_checks.relative_difference(gradient(on), gradient(off))
+    row = sac_checks.relative_difference(gradient(on, count=255), gradient(on))
+    assert 1e-5 < unit < sac_checks.GRADIENT_TOLERANCE < row / 3
 
 
 def test_arrays_must_be_equal_to_five_digits():
