@@ -22,8 +22,8 @@ from benchmarks import peer
 from benchmarks.peer_evaluation import EVAL_SEED, Evaluating
 
 EVAL_EVERY, EVAL_EPISODES, FINAL_EPISODES = 2_500, 5, 20
-# labkit's choices for this robot, as far as the peers have them. CrossQ normalises its critics and
-# delays its actor by itself.
+# labkit's choices for this robot when these runs were made, as far as the peers have them. CrossQ
+# normalises its critics and delays its actor by itself.
 REWARD_SCALE = 20.0
 SCALES = np.array([1.0] * 8 + [20.0] * 8 + [5.7] * 8 + [0.15] * 3 + [1.0], np.float32)
 EARLIER_SCALES = np.array([3.14] * 8 + [20.0] * 8 + [5.7] * 8 + [1.0] * 4, np.float32)

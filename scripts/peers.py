@@ -29,7 +29,8 @@ ENV_STEPS = 100_000  # of each run, warm-up included
 WALKING = 10.0  # a mean return of a robot that walks
 EARLIER = "-earlier"  # the end of a name
 # Which peer, with which choices, and its seeds. "tuned": labkit's choices, as far as a peer has them.
-# "earlier": what labkit chose before, of which only these runs were made.
+# Their target entropy is -8, that of labkit's last earlier defaults. "earlier": what labkit chose
+# before these, of which only these runs were made.
 PLAN = {
     "sb3_sac-defaults": ("Stable-Baselines3 SAC, its defaults", (1,)),
     "sb3_sac-tuned": ("Stable-Baselines3 SAC, labkit's choices", (1, 2, 3)),
@@ -120,7 +121,7 @@ def text(found: list[dict[str, Any]]) -> str:
 
 Each run trains in the same registered environment for {spaced(ENV_STEPS)} env steps, with one gradient step for each env step after the warm-up. Then it
 plays 20 deterministic episodes. "labkit's choices" (`-tuned`) are scaled observations, rewards × 20, five-step returns, γ = 0.995, a warm-up of 5 000 env steps, a
-learning rate of 1e-3 that decays as in labkit, a target entropy of -8 and an initial log α of -4. Their batches are drawn from all transitions alike, and no transition is reflected. "labkit's earlier choices" (`-earlier`) have a target entropy of -4 and a
+learning rate of 1e-3 that decays as in labkit, a target entropy of -8 and an initial log α of -4. labkit's target entropy was -8 when these runs were made; now it is -4. Their batches are drawn from all transitions alike, and no transition is reflected. "labkit's earlier choices" (`-earlier`) have a target entropy of -4 and a
 scale of the observations that leaves angles and attitude small, as labkit's defaults had. In SBX, fewer rates decay: none in CrossQ, and in SAC not that of
 the temperature. The rate of SAC's delayed actor decays by env steps; in labkit it decays by steps of the actor, which are half as many. SBX's SAC also has critics with layer
 normalisation and a delayed actor. CrossQ normalises its critics and delays its actor by default. With its defaults, a
@@ -182,10 +183,10 @@ def returns_by_peer(found: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
 
 
 def section(own: Sequence[float]) -> str:
-    """A section of the study's page: the table, and how labkit's defaults compare; or nothing.
+    """A section of the study's page: the table, and how labkit compares; or nothing.
 
     Args:
-        own: final returns of labkit's defaults after as many env steps.
+        own: final returns of labkit after as many env steps, with the target entropy of the peers.
     """
     found = results()
     if not found:
@@ -214,7 +215,7 @@ def differences(own: Sequence[float], found: Sequence[dict[str, Any]]) -> str:
         f"- {name}: {np.mean(own) - np.mean(runs):+.2f} (p = {p:.2g})"
         for (name, runs), p in zip(several.items(), p_values, strict=True)
     ]
-    return f"""The defaults of labkit ({len(own)} seeds) have a mean of {np.mean(own):+.2f}. This list gives their mean minus that of each library with several
+    return f""""labkit's choices" include a target entropy of -8, as in labkit's earlier defaults `earlier-target-entropy-8` ({len(own)} seeds). These have a mean of {np.mean(own):+.2f}. This list gives their mean minus that of each library with several
 seeds, and the p-value of Welch's t-test after Holm's correction:
 
 {chr(10).join(lines)}"""

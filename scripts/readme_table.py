@@ -23,15 +23,17 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     """Returns README.md with the study's results of the defaults between its two marks."""
     rows, figure, reached = [], "default/curve.png", []
     for budget in results_page.budgets():
-        runs = results_page.of("defaults", found, budget)
+        name, label = "defaults", "labkit, defaults"
+        runs = results_page.of(name, found, budget)
+        if not runs:
+            name, label = study.LAST_EARLIER, "labkit, earlier defaults"
+            runs = results_page.of(name, found, budget)
         if not runs:
             continue
-        table = compare.scores(runs, study.iterations("defaults", budget))
+        table = compare.scores(runs, study.iterations(name, budget))
         rows.append(
             [
-                f"labkit, defaults, {counted(len(runs), 'seed')}"
-                if len(runs) < 5
-                else "labkit, defaults",
+                f"{label}, {counted(len(runs), 'seed')}" if len(runs) < study.SEEDS else label,
                 spaced(budget),
                 aggregate(table["return"].to_numpy()),
                 f"{table['return'].min():+.2f}",
@@ -40,7 +42,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
         )
         above = int((table["return"] >= results_page.THRESHOLD).sum())
         reached.append(f"{above} of {counted(len(table), 'run')} after {spaced(budget)} env steps")
-        if len(runs) > 1:
+        if len(runs) > 1 and name == "defaults":
             figure = f"curves-{budget}.png"
     rows += long_run.rows()
     tutorial_steps, tutorial_return = run_plots.PUBLISHED_CURVE[-1]

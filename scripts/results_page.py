@@ -52,7 +52,8 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
         )
         sections.append(ablations.section(table, written[-1].name))
     steps = peers.ENV_STEPS
-    own = compare.scores(of("defaults", found, steps), study.iterations("defaults", steps))
+    same = study.LAST_EARLIER  # the peers have its target entropy
+    own = compare.scores(of(same, found, steps), study.iterations(same, steps))
     sections.append(peers.section(own["return"].tolist()))
     sections += [long_run.section(), longer_runs(found), REPLACED, HISTORY, not_run(found)]
     sections.append(ablations.machines(found))

@@ -28,7 +28,8 @@ from labkit.training import saved_weights  # noqa: E402
 from labkit.training.run_directory import TRACKED_POLICY  # noqa: E402
 
 KEPT = ROOT / "results" / "minitaur" / "robustness"
-# The best of three runs each: of labkit's defaults after 300 000 env steps, and of labkit 0.1.
+# The best of three runs each: of labkit's earlier defaults with a target entropy of -8 after
+# 300 000 env steps, and of labkit 0.1.
 POLICIES = (KEPT.with_name(TRACKED_POLICY.name), KEPT.with_name("v0.1") / "best")
 PLANNED = 20  # episodes of each condition
 EPISODES_FILE = KEPT / "episodes.csv"
@@ -198,7 +199,7 @@ def text(parts: list[str], comparison: str, others: str, mass: float) -> str:
     make robustness                           # plays what is missing, some seconds an episode; then this page
     make robustness ARGS=page                 # this page and its figures from episodes.csv
 
-Here two policies control a robot that is disturbed in one way at a time: [the best of three runs](../{TRACKED_POLICY.name}/README.md) with labkit's defaults and 300 000 env steps, and
+Here two policies control a robot that is disturbed in one way at a time: [the best of three runs](../{TRACKED_POLICY.name}/README.md) with labkit's defaults but a target entropy of -8 and 300 000 env steps, and
 [the best one of labkit 0.1](../v0.1/best/README.md). They are not trained further. Every episode is in
 [episodes.csv](episodes.csv). Each condition has the same seeds, from {robustness.FIRST_SEED} on; a seed fixes the robot that the environment draws.
 The policy takes its mean action, except in the conditions of "sampling temperature". These add the policy's own noise, multiplied by the

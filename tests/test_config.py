@@ -114,7 +114,7 @@ def test_none_becomes_what_suits_the_environment():
     minitaur = SACConfig()
     assert (minitaur.reward_scale_factor, minitaur.initial_log_alpha) == (20.0, -4.0)
     assert (minitaur.n_step, minitaur.actor_update_period, minitaur.gamma) == (5, 2, 0.995)
-    assert (minitaur.target_entropy, minitaur.recent_transitions) == (-8.0, 20_000)
+    assert (minitaur.target_entropy, minitaur.recent_transitions) == (-4.0, 20_000)
     assert minitaur.symmetry_augmentation
     assert minitaur.critic_layer_norm
     assert len(minitaur.observation_scale) == 28

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "scripts")]
 import peers  # noqa: E402
+import study  # noqa: E402
 
 from labkit.config import TUNED  # noqa: E402
 
@@ -52,7 +53,7 @@ def test_the_peers_get_labkits_hyperparameters():
     choices = eval(ast.unparse(assigned("CHOICES")), {"math": math})
     assert choices["n_steps"] == tuned["n_step"]
     assert choices["learning_starts"] == tuned["initial_collect_steps"]
-    assert choices["target_entropy"] == tuned["target_entropy"]
+    assert choices["target_entropy"] == float(study.MINUS_8["target_entropy"])  # before the change
     initial = math.exp(tuned["initial_log_alpha"])
     assert float(choices["ent_coef"].removeprefix("auto_")) == pytest.approx(initial)
     assert eval(ast.unparse(assigned("REWARD_SCALE"))) == tuned["reward_scale_factor"]
@@ -84,7 +85,7 @@ def test_the_section_compares_each_library_with_several_seeds(monkeypatch):
     monkeypatch.setattr(peers, "results", lambda: [one, *several])
     text = peers.section([10.0, 11.0, 12.0])
     assert "- SBX SAC, labkit's choices: -3.00 (p = 0.021)\n" in text
-    assert "(3 seeds) have a mean of +11.00" in text
+    assert "(3 seeds). These have a mean of +11.00" in text
     assert "CrossQ" not in text.split("This list")[1]
     monkeypatch.setattr(peers, "results", list)
     assert peers.section([10.0, 11.0]) == ""

@@ -247,7 +247,7 @@ def test_discount_decides_whether_the_future_counts(small_config, env, random_ro
     np.testing.assert_allclose(info.extra.critic_loss, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("asked", "held"), [(None, -8.0), (-4, -4.0), ("1.5", 1.5)])
+@pytest.mark.parametrize(("asked", "held"), [(None, -4.0), (-8, -8.0), ("1.5", 1.5)])
 def test_the_temperature_aims_at_the_target_entropy(asked, held, small_config, env, random_rows):
     """Haarnoja et al. 2018b, equation 18, with log α in place of α: computed by hand."""
     agent = make_agent(small_config(target_entropy=asked), env)
