@@ -108,7 +108,7 @@ REPLACED = """
 
 [The page of the default run](default/README.md) describes the run of the committed notebook 03, seed 0, 100 000 gradient steps. It replaced runs of the same seed:
 
-- with defaults that came after labkit 0.1: +12.41 (commit c148c8b), +14.40 (7cf4adc) and +11.31 (d7cc33b);
+- with defaults that came after labkit 0.1: +12.41 (commit c148c8b), +14.40 (7cf4adc), +11.31 (d7cc33b) and +18.30 (4d32ca3);
 - with the defaults that became labkit 0.1: +10.32 (917ae7b), +8.24 (00bdad6), +14.62 (7940a11), +13.15 (d0022e0) and +13.00 (a0fdc4a).
 """
 
