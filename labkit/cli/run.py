@@ -61,7 +61,7 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACCon
         ParameterError: there is no such notebook or parameter, or a value is not allowed.
     """
     known = declared(notebook)
-    if not load_notebook_node(_unformatted(notebook)).metadata.get("kernelspec", {}).get("name"):
+    if not load_notebook_node(str(notebook)).metadata.get("kernelspec", {}).get("name"):
         raise _bad_kernel(notebook, "not named")
     for name in texts:
         if name not in known:
