@@ -115,8 +115,8 @@ class Job:
         return {**changed, "num_iterations": str(self.iterations)}
 
 
-# Seeds of the defaults by budget; a larger budget resumes the runs of a smaller one. The checkpoints
-# of seeds 2 and 3 were lost, see "How the plan changed".
+# Seeds of the defaults by budget; a larger budget resumes the runs of a smaller one. Checkpoints of
+# seeds 2 and 3 were lost, see "How the plan changed".
 DEFAULTS: dict[int, tuple[int, ...]] = {
     ABLATION_BUDGET: (1, 2, 3, 4, 5, 6, 7),
     100_000: (1, 4, 5, 6, 7),
