@@ -124,7 +124,7 @@ def run_with_uv(notebook: str, **parameters: object) -> None:
         parameters: notebook parameters, such as num_iterations=2000.
 
     Raises:
-        WrongRuntimeError: the notebook failed; the message is the last line of its error.
+        WrongRuntimeError: the notebook failed; the message names the cell, its line and the error.
     """
     from IPython.display import HTML, display
 
@@ -162,7 +162,18 @@ def run_with_uv(notebook: str, **parameters: object) -> None:
     )  # fmt: skip
     display(HTML(page.stdout))
     if status.returncode:
-        raise WrongRuntimeError(status.stderr.strip().splitlines()[-1])
+        raise WrongRuntimeError(f"{notebook}: {reason(status.stderr)}")
+
+
+def reason(output: str) -> str:
+    """The last line of papermill's output, with the cell and the line of it that failed, if named.
+
+    An `assert` without a message has nothing but this place.
+    """
+    last = output.strip().splitlines()[-1].strip().removesuffix(":")
+    cell = re.search(r'^Exception encountered at "In (\[\d+\])"', output, re.M)
+    line = re.search(r"^-+> +\d+ +(.+)", output, re.M)
+    return (f"cell {cell[1]}, " if cell else "") + (f"line `{line[1]}`, " if line else "") + last
 
 
 def start(drive: bool = False) -> None:

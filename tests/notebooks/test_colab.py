@@ -70,6 +70,19 @@ def test_another_python_is_one_sentence_with_the_way_out(monkeypatch):
     assert "run_with_uv" in line
 
 
+def test_a_failed_notebook_names_the_cell_and_its_line(tmp_path):
+    cells = [
+        nbformat.v4.new_code_cell("a = 3"),
+        nbformat.v4.new_code_cell("if a:\n    assert a < 1"),
+    ]
+    metadata = {"kernelspec": {"name": "python3", "display_name": "", "language": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), tmp_path / "a.ipynb")
+    papermill = [sys.executable, "-m", "papermill", "--no-progress-bar", "a.ipynb", "b.ipynb"]
+    done = subprocess.run(papermill, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert colab.reason(done.stderr) == "cell [2], line `assert a < 1`, AssertionError"
+    assert colab.reason("a warning\nOSError: no space\n") == "OSError: no space"
+
+
 def test_drive_keeps_the_runs(tmp_path, monkeypatch):
     stub = tmp_path / "stub" / "google" / "colab"
     stub.mkdir(parents=True)

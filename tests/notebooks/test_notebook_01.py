@@ -140,3 +140,11 @@ def test_it_is_committed_executed_in_order_without_log_noise(notebook, code):
         text = output.get("text", "") + str(output.get("data", {}).get("text/plain", ""))
         assert not re.search(r"/(tmp|home|root|usr|work)/|site-packages|\[reverb/|Warning", text)
     assert NOTEBOOK.stat().st_size < 1_500_000
+
+
+def test_the_lesson_on_packed_rows_is_what_the_cell_measured(code):
+    [text] = [out["text"] for _, out in outputs(code) if "times as many when packed" in str(out)]
+    inserts, samples, bytes_of_memory = map(float, re.findall(r"([\d.]+) times", text))
+    assert inserts > 1.5
+    assert samples > 1
+    assert bytes_of_memory > 1
