@@ -24,8 +24,8 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
             devices, so that the same code runs anywhere), or 'tpu'.
         batch_size: the global batch, which the replicas share.
 
-    On a host without a GPU it prepares as many logical CPU devices as the strategy has replicas,
-    and at least two (see `several_replicas`). This is possible only before TensorFlow's first
+    It prepares at least two logical CPU devices (see `several_replicas`), and on a host without a
+    GPU as many as the strategy has replicas. This is possible only before TensorFlow's first
     operation.
 
     Raises:
@@ -39,15 +39,13 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
         _check_divisible(name, batch_size, strategy.num_replicas_in_sync)
         return strategy
     gpus = tf.config.list_physical_devices("GPU")
-    for gpu in gpus:
-        with contextlib.suppress(RuntimeError):  # TensorFlow has already started
-            tf.config.experimental.set_memory_growth(gpu, True)
+    _prepare_gpus(gpus)
     kind, _, count = name.partition(":")
     if kind in ("gpu", "mirrored") and not count and not gpus:
         allowed = "'auto', 'cpu' or 'mirrored:N' (N logical CPU devices) on a host without a GPU"
         raise invalid("strategy", name, allowed)
-    if not gpus:
-        _prepare_logical_devices(max(LEAST_LOGICAL_DEVICES, int(count or 1)))
+    on_cpu = int(count or 1) if not gpus else 1
+    _prepare_logical_devices(max(LEAST_LOGICAL_DEVICES, on_cpu))
     if kind == "cpu" or (kind == "auto" and not gpus):
         return tf.distribute.OneDeviceStrategy("/cpu:0")
     if kind == "gpu" or (kind == "auto" and len(gpus) == 1):
@@ -80,6 +78,21 @@ def _mirrored_devices(name: str, replicas: int, gpus: list[Any]) -> list[str]:
         allowed = f"{here}; for another number restart the kernel and make the strategy first"
         raise invalid("strategy", name, allowed)
     return [f"/cpu:{i}" for i in range(replicas)]
+
+
+def _prepare_gpus(gpus: list[Any]) -> None:
+    """Lets GPU memory grow, and turns TensorFloat-32 off.
+
+    Actors and evaluations compute the policy on the CPU with NumPy. TensorFloat-32 has 10 bits of
+    mantissa, so the learner's policy would differ from theirs by about 1e-3.
+    """
+    import tensorflow as tf
+
+    for gpu in gpus:
+        with contextlib.suppress(RuntimeError):  # TensorFlow has already started
+            tf.config.experimental.set_memory_growth(gpu, True)
+    if gpus:
+        tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 def _prepare_logical_devices(count: int) -> None:

@@ -100,6 +100,31 @@ def test_with_gpus(gpus):
     assert make_strategy("auto", 255) == "/gpu:0"
 
 
+@pytest.mark.parametrize(("count", "logical"), [(0, 2), (1, 2), (2, 2)])
+def test_two_logical_cpu_devices_are_there_with_any_number_of_gpus(
+    gpus, monkeypatch, count, logical
+):
+    """Notebook 03 shows a step on two replicas, on a host with one GPU, too."""
+    gpus(count)
+    asked = []
+    monkeypatch.setattr(
+        tf.config, "set_logical_device_configuration", lambda cpu, devices: asked.extend(devices)
+    )
+    make_strategy("auto", 256)
+    assert len(asked) == logical
+
+
+def test_with_a_gpu_products_have_the_precision_of_the_actors(gpus):
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+    gpus(0)
+    make_strategy("auto", 256)
+    assert tf.config.experimental.tensor_float_32_execution_enabled()
+    gpus(1)
+    make_strategy("auto", 256)
+    assert not tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+
+
 @pytest.mark.parametrize(
     ("name", "without", "with_two"),
     [
