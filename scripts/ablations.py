@@ -15,6 +15,8 @@ from labkit.analysis.compare import TrackedRun
 from labkit.parameters import brief
 from labkit.training import provenance
 
+# Of runs that were made before the history was written anew.
+LOST_COMMITS = ("bac51d2", "b0b8037", "14499d4", "4187a26", "bd28832")
 PRECISION = 9  # decimals; the kinds of arithmetic seen so far differ in the fifth or sixth
 
 
@@ -33,11 +35,11 @@ def section(table: pd.DataFrame, figure: str) -> str:
 ## Other settings, {spaced(study.ABLATION_BUDGET)} env steps
 
 This table has the settings with two seeds or more{"; the next one has those with one" if single else ""}. Each `no-` row is an ablation: it sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
-the source document. The `earlier-` rows were the defaults for a time. `target-entropy-8`, `action-repeat-2` and `small-table` were tried in place of `earlier-uniform`. None was adopted as it was. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
+the source document. The `earlier-` rows were the defaults for a time. `target-entropy-8`, `action-repeat-2` and `small-table` were tried in place of `earlier-uniform`. `small-table` was the default for an hour and a half; none of the three stayed. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
-{counted(len(p_values_of(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %. {power_of(table)}
+{counted(len(p_values_of(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %. The runs come from machines that round differently (see the end of this page), and these tests mix them. {power_of(table)}
 
 {rows_of(several(table))}
 
@@ -56,7 +58,7 @@ def earlier_ablations(table: pd.DataFrame) -> str:
     return f"""
 ## Ablations of earlier defaults, {spaced(study.ABLATION_BUDGET)} env steps
 
-These runs were made when the target entropy of the defaults was -8. Each row but `{base}` sets one more choice to the source document's value. The differences and tests compare with `{base}`.
+These runs were made when the target entropy of the defaults was -8. Each row but `{base}` sets one more choice to the source document's value. The differences and tests compare with `{base}`; Holm's correction is for {counted(len(p_values_of(table, base)), "test")}.
 
 {rows_of(several(table, base), base)}
 """
@@ -173,8 +175,14 @@ def machines(found: Sequence[TrackedRun]) -> str:
     for run in found:
         places[provenance.in_words(contents[run.path])].append(name_of(run))
     lines = [f"- {line}" for line in versions]
+    lost = [commit for commit in LOST_COMMITS if any(commit in place for place in places)]
     lines += [f"- {place}: {listed(names)}" for place, names in sorted(places.items())]
-    return "## Made with\n\n" + "\n".join(lines) + "\n\n" + rounding(found)
+    known = (
+        f"\n\nThe commits {listed(lost)} are no longer in the history, so the code of their runs cannot be checked out."
+        if lost
+        else ""
+    )
+    return "## Made with\n\n" + "\n".join(lines) + known + "\n\n" + rounding(found)
 
 
 def name_of(run: TrackedRun) -> str:

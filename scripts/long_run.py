@@ -9,17 +9,19 @@ from pathlib import Path
 
 import attrs
 import numpy as np
+import study
 
 from benchmarks.page_text import spaced
 from labkit.analysis import compare
 from labkit.analysis.robustness import FULL_LENGTH
+from labkit.config import SACConfig
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "minitaur"
 
 
 @attrs.frozen
 class LongRun:
-    """A finished run; `distance` in metres, `defaults` whether it has those of today.
+    """A finished run; `distance` in metres, `setting` its name in the study.
 
     `falls` counts the final episodes that terminated, `episodes` all final ones.
     """
@@ -31,12 +33,12 @@ class LongRun:
     distance: float
     falls: int
     episodes: int
-    defaults: bool
+    setting: str
 
     @property
     def parameters(self) -> str:
         """`defaults` or `earlier defaults`."""
-        return "defaults" if self.defaults else "earlier defaults"
+        return "defaults" if self.setting == "defaults" else "earlier defaults"
 
     @property
     def line(self) -> str:
@@ -47,14 +49,14 @@ class LongRun:
             if self.falls
             else ""
         )
-        return f"- {self.parameters}, seed {self.seed}: {self.score:+.2f} after {steps} env steps{fell} ({where})"
+        return f"- `{self.setting}`, seed {self.seed}: {self.score:+.2f} after {steps} env steps{fell} ({where})"
 
 
 def finished() -> list[LongRun]:
     """The runs with a final evaluation, those with today's defaults first."""
     folders = [RESULTS / "million", *sorted(RESULTS.glob("million-*"))]
     runs = [scored(folder) for folder in folders if (folder / "metrics.csv").exists()]
-    return sorted((run for run in runs if run), key=lambda run: not run.defaults)
+    return sorted((run for run in runs if run), key=lambda run: run.setting != "defaults")
 
 
 def scored(folder: Path) -> LongRun | None:
@@ -66,10 +68,29 @@ def scored(folder: Path) -> LongRun | None:
     row, steps = table.iloc[0], int(run.metrics.env_step.max())
     lengths = np.array(run.evaluation_at(run.config.num_iterations).eval_lengths)
     falls = int((lengths < FULL_LENGTH).sum())
-    defaults = compare.setting_name(run.config) == "defaults"
     return LongRun(
-        folder, row.seed, steps, row["return"], row.distance, falls, len(lengths), defaults
+        folder,
+        row.seed,
+        steps,
+        row["return"],
+        row.distance,
+        falls,
+        len(lengths),
+        setting_of(run.config),
     )
+
+
+def setting_of(config: SACConfig) -> str:
+    """The defaults of the study, present or earlier, that these parameters are.
+
+    Raises:
+        LookupError: they are none of them.
+    """
+    name = compare.setting_name(config)
+    for setting in ("defaults", *study.EARLIER):
+        if compare.setting_name(SACConfig.parse(study.SETTINGS[setting])) == name:
+            return setting
+    raise LookupError(f"no setting of the study has the parameters {name}")
 
 
 def rows() -> list[list[str]]:

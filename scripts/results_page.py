@@ -67,8 +67,8 @@ HEAD = f"""
 
 This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults, an
 ablation (the defaults with one choice set to the value of the source document, TF-Agents' tutorial on SAC), or other settings that are named below. A final return is the mean
-return of 20 deterministic episodes after the last step, in the environment's own reward. Length and seeds
-of a run were fixed before it started; no checkpoint and no seed was chosen by its score. The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
+return of 20 deterministic episodes after the last step, in the environment's own reward. No checkpoint
+and no seed was chosen by its score, but some runs were made longer when their returns so far were known: see [How the plan changed](#how-the-plan-changed). The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
 play different final episodes (`labkit.training.components.evaluation_seed`). One command writes
 this page. It computes the tables and figures from the runs in [study/](study), [peers/](peers), [million/](million), [million-replaced-1/](million-replaced-1) and [v0.1/](v0.1); the history of the plan, the list of replaced runs and the reasons under "The choices" are written by hand:
 
@@ -89,14 +89,14 @@ defaults were chosen and later, which the study does not count; [other libraries
 HISTORY = """
 ## How the plan changed
 
-- Four settings, whose names begin with `earlier-`, were the defaults for a time, before the present ones were chosen. The page lists every run that the study made of them. Other runs with the same parameters are among the [trials](trials/README.md) (`learning-rate-1e-3` and `averaged-policy` have those of `earlier-1e-3`) and among the [replaced runs](#runs-that-were-replaced) of notebook 03.
+- `earlier-3e-4`, `earlier-3e-4-delayed`, `earlier-1e-3`, `earlier-uniform` and `earlier-target-entropy-8` were the defaults for a time, before the present ones were chosen. The page lists every run that the study made of them. Other runs with the same parameters are among the [trials](trials/README.md) (`learning-rate-1e-3` and `averaged-policy` have those of `earlier-1e-3`) and among the [replaced runs](#runs-that-were-replaced) of notebook 03.
 - The plan of `earlier-uniform` changed four times: the checkpoints of seeds 2 to 4, then of seeds 1 and 5 to 8, then of seed 17 were lost with their machines, and new seeds took their place; the runs of seeds 18 and 19 were stopped when the defaults changed. Its ablations are among the trials.
 - `target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it, took its place. The trial `target-entropy-8` has the same parameters.
 - The plan of `action-repeat-2` had five seeds and ended with seed 12, which scored far below the others.
 - `small-table` was planned with five seeds; after three of them, batches of which half comes from the newest 20 000 transitions took its place, because they led to fewer falls in a trial of one seed. The trial `capacity-20000_target-entropy-8` has the parameters of `small-table`.
 - Then the observation scale was changed and `symmetry_augmentation` was added: see the trials. The page has no setting with the defaults in between.
 - The runs of `earlier-target-entropy-8` of 300 000 env steps continue those of seeds 1 to 3, as planned first. For a time, the plan named seeds 6 to 8, because the checkpoints of the others were thought to be lost; none of these was run. When the plan went back to seeds 1 to 3, their returns after 100 000 env steps were known.
-- These runs were the defaults when their ablations were made. The first three runs without `symmetry_augmentation` had a mean of +16.16, the defaults of the time +15.30. So two more seeds and 100 000 env steps were planned, to decide whether this choice stays. A rule was written before these runs: it stays if the IQM of these defaults after 100 000 env steps, +18.85, is higher by at least 1.5. The difference is 1.35, so by this rule it would go. It stays for another reason, which the rule left out: the plan of the study asks for a median of at most 30 000 env steps to +10. With it, they needed 25 000, and without it 32 500 (p = 0.09, Mann-Whitney, 5 seeds each). So the evidence for this choice is weak.
+- `earlier-target-entropy-8` was the default when its ablations were made. Its first three runs without `symmetry_augmentation` had a mean of +16.16, those with it +15.30. So two more seeds and 100 000 env steps were planned, to decide whether this choice stays. A rule was written before these runs: it stays if the IQM of these defaults after 100 000 env steps, +18.85, is higher by at least 1.5. The difference is 1.35, so by this rule it would go. It stays for another reason, which the rule left out: the plan of the study asks for a median of at most 30 000 env steps to +10. With it, they needed 25 000, and without it 32 500 (p = 0.09, Mann-Whitney, 5 seeds each). So the evidence for this choice is weak.
 - Three runs of these defaults with a target entropy of -4 in place of -8 had a mean of +20.61 after 60 000 env steps, against +15.30. So two more seeds and 100 000 env steps were planned. A rule was written before any of these runs had ended: -4 becomes the default if, with five seeds after 100 000 env steps, its IQM is above that with -8, and its median to +10 is at most 30 000 env steps. The checkpoints of seeds 2 and 3 were lost with their machine, so after 100 000 env steps seeds 6 and 7 take their place. The IQM is +19.35 (with -8: +18.85), and the median to +10 is 20 000 env steps (with -8: 25 000). So -4 became the default, which is also the value of TF-Agents. The difference of the means has p = 0.74 (Welch), so this does not show that -4 scores more.
 - The ablations of the defaults with -8 were not finished when the default changed: five of them have runs. The ablations of the present defaults are planned anew.
 - The runs of the present defaults of 300 000 env steps are to continue seeds 4 to 6, whose checkpoints were there. Their returns after 100 000 env steps were known when this was planned.
@@ -181,8 +181,8 @@ def earlier_defaults(iterations: int) -> str:
     if len(values) < study.SEEDS:
         return ""
     return f"""
-The defaults of labkit 0.1 after as many env steps: {aggregate(values)} ([their page](v0.1/README.md)). Those runs come from machines that
-round differently, so no test compares them with these.
+The defaults of labkit 0.1 after as many env steps: {aggregate(values)} ([their page](v0.1/README.md)). Their commits were not recorded, and their
+machines round differently, so no test compares them with these.
 """
 
 

@@ -199,7 +199,7 @@ def text(parts: list[str], comparison: str, others: str, mass: float) -> str:
     make robustness                           # plays what is missing, some seconds an episode; then this page
     make robustness ARGS=page                 # this page and its figures from episodes.csv
 
-Here two policies control a robot that is disturbed in one way at a time: [the best of three runs](../{TRACKED_POLICY.name}/README.md) with labkit's defaults but a target entropy of -8 and 300 000 env steps, and
+Here two policies control a robot that is disturbed in one way at a time: [the best of three runs](../{TRACKED_POLICY.name}/README.md) of 300 000 env steps, with a target entropy of -8 and otherwise labkit's defaults, and
 [the best one of labkit 0.1](../v0.1/best/README.md). They are not trained further. Every episode is in
 [episodes.csv](episodes.csv). Each condition has the same seeds, from {robustness.FIRST_SEED} on; a seed fixes the robot that the environment draws.
 The policy takes its mean action, except in the conditions of "sampling temperature". These add the policy's own noise, multiplied by the

@@ -79,7 +79,12 @@ def run(notebook: Path, pairs: tuple[tuple[str, str], ...]) -> None:
 @click.option(
     "--into", default="runs/sweep", type=PATH, help="Folder of the run directories, SETTING/seed-N."
 )
-@click.option("--workers", default=os.cpu_count() or 1, help="Runs at a time.")
+@click.option(
+    "--workers",
+    default=os.cpu_count() or 1,
+    show_default=False,
+    help="Runs at a time; by default the number of CPUs.",
+)
 @parameters_option
 def sweep(
     notebook: Path, seeds: str, into: Path, workers: int, pairs: tuple[tuple[str, str], ...]
@@ -95,9 +100,10 @@ def sweep(
 
 
 @main.command(
+    short_help="Find the tracked clip, or record a new one.",
     epilog=examples(
         "labkit watch", "labkit watch --replay --seed 7", "labkit watch runs/0001 --out my.mp4"
-    )
+    ),
 )
 @click.argument("run_dir", metavar="[RUN]", required=False, type=PATH)
 @click.option("--replay", is_flag=True, help="Run the tracked policy and record a new clip.")
