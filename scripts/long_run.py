@@ -81,16 +81,12 @@ def scored(folder: Path) -> LongRun | None:
 
 
 def setting_of(config: SACConfig) -> str:
-    """The defaults of the study, present or earlier, that these parameters are.
-
-    Raises:
-        LookupError: they are none of them.
-    """
+    """The defaults of the study, present or earlier, or else the parameters that differ."""
     name = compare.setting_name(config)
     for setting in ("defaults", *study.EARLIER):
         if compare.setting_name(SACConfig.parse(study.SETTINGS[setting])) == name:
             return setting
-    raise LookupError(f"no setting of the study has the parameters {name}")
+    return name
 
 
 def rows() -> list[list[str]]:

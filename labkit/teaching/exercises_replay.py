@@ -15,8 +15,8 @@ USUAL_N = 5  # env steps of a row in exercise 7
 
 def importance_weights(answer: Callable) -> None:
     """02.6: w = p^-β, scaled such that the largest is 1."""
-    p = np.array([0.4, 0.3, 0.2, 0.1])  # [4] float64: how often each item is drawn
-    values = np.array([1.0, 2.0, 3.0, 10.0])  # [4] float64: what is averaged
+    p = np.array([0.4, 0.1, 0.3, 0.2])  # [4] float64: how often each item is drawn
+    values = np.array([1.0, 10.0, 2.0, 3.0])  # [4] float64: what is averaged
     for beta in (1.0, 0.5, 0.0):
         w = np.asarray(call(answer, p, beta), float)
         if w.shape != p.shape:
@@ -42,7 +42,7 @@ def importance_weights(answer: Callable) -> None:
 def n_step_target(answer: Callable) -> None:
     """02.7: the target of a row over n env steps, compared with labkit's `NStepWriter`."""
     gamma, value = 0.9, 100.0
-    for case in ([1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 1], [1, 0.5, 1]):
+    for case in ([1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 1], [1, 0.5, 1, 1]):
         discounts = np.array(case, float)  # [n] float64
         n = len(discounts)
         rewards = np.arange(1.0, n + 1)  # [n] float64
@@ -105,6 +105,9 @@ def _target_hint(
     elif discounts.prod() < 1:
         later = "A discount also multiplies all later rewards, not only the value."
         usual.append((undiscounted + after * discounts.prod(), later))
+        before = np.append(1.0, discounts[:-1])  # [n] float64: of the step before each reward
+        single = "A discount multiplies all later rewards, not only the next one."
+        usual.append((powers @ (rewards * before) + after * discounts.prod(), single))
         earlier = "You use only the last discount: each one multiplies all that comes after it."
         usual.append((undiscounted + after * last, earlier))
     hints = [text for wrong, text in usual if np.isclose(given, wrong)]

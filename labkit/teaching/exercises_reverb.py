@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -290,7 +291,11 @@ def deliver(answer: Callable) -> None:
         writer.append(STEP)
         writer.create_item("late", 1.0, writer.history[-1:])
         answer(writer)
-        arrived = client.server_info()["late"].current_size
+        end = time.monotonic() + WAIT  # the writer sends a full chunk in another thread
+        while not (arrived := client.server_info()["late"].current_size):
+            if time.monotonic() > end:
+                break
+            time.sleep(0.01)
         try:
             writer.append(STEP)
         except Exception:  # Reverb raises another error for each way in which a writer has ended

@@ -117,6 +117,35 @@ def test_the_history_tells_what_the_runs_with_the_target_entropy_show():
     assert f"against {np.mean(short[study.LAST_EARLIER]):+.2f}. So two more seeds" in said
 
 
+def test_notebook_03_quotes_the_ablations():
+    found, _ = compare.find_runs(results.KEPT)
+    table = results_page.setting_scores(found, study.ABLATION_BUDGET)
+    of_earlier = table.setting.isin([*study.EARLIER_ABLATIONS, study.LAST_EARLIER])
+    corrected = {}
+    for rows, base in (
+        (table[of_earlier], study.LAST_EARLIER),
+        (table[~table.setting.isin(list(study.EARLIER_ABLATIONS))], "defaults"),
+    ):
+        p_values = ablations.p_values_of(rows, base)
+        corrected |= zip(p_values, statistics.holm(list(p_values.values())), strict=True)
+    earlier = {name: corrected[name] for name in study.EARLIER_ABLATIONS}
+    smallest = min(earlier, key=earlier.get)
+    text = (ROOT / "notebooks" / "03_sac_minitaur.ipynb").read_text()
+    said = re.search(r"In \[the study\]\(\.\./results/minitaur\), none .*? 0\.012\.", text)[0]
+    assert smallest.endswith("_no-observation_scale")
+    assert len(earlier) == 5
+    assert (
+        "none of the five ablations of the earlier defaults has a corrected p-value below" in said
+    )
+    assert earlier[smallest] > 0.05
+    assert f"that of the observation scale is the smallest, {earlier[smallest]:.2g}." in said
+    means = table.groupby("setting")["return"].mean()
+    lower = means["defaults"] - means["no-n_step"]
+    assert f"a mean that is lower by {lower:.1f}, with a corrected" in said
+    assert f"p-value of {corrected['no-n_step']:.2g}." in said
+    assert [n for n in study.ABLATIONS if n in means] == ["no-n_step", "source"]
+
+
 def test_the_page_shows_the_numbers_of_the_runs(small_study):
     for seed in range(5):
         write_run(small_study / "kept" / "defaults" / f"seed-{seed}", seed, [12.5, seed + 10.5], 20)
@@ -270,6 +299,7 @@ def test_the_long_runs_have_a_row_and_a_section_of_their_own(tmp_path, monkeypat
     assert (long_run.rows(), long_run.section()) == ([], ""), "no such run is tracked"
     monkeypatch.setattr(long_run, "FULL_LENGTH", 200)  # env steps; the first run has fewer
     write_run(tmp_path / "million", 5, [2.0], 20, gamma=0.9)
+    write_run(tmp_path / "million-3", 7, [2.0], 20, target_entropy=-8.0)
     write_run(tmp_path / "million-1", 4, [9.0, 1.0, 3.0], 20)
     write_run(tmp_path / "million-2", 6, [1.0], 5)
     ((name, steps, returned, worst, distance),) = long_run.rows()
@@ -277,9 +307,10 @@ def test_the_long_runs_have_a_row_and_a_section_of_their_own(tmp_path, monkeypat
     assert (returned, worst, distance) == ("+3.00", "", "1.5 m")
     lines = long_run.section().splitlines()
     page = "[its page](million-1/README.md)"
-    assert f"- defaults, seed 4: +3.00 after {steps} env steps ({page})" in lines
+    assert f"- `defaults`, seed 4: +3.00 after {steps} env steps ({page})" in lines
     fell = "the robot fell in 20 of the 20 episodes ([its page](million/README.md))"
-    assert f"- earlier defaults, seed 5: +2.00 after 20 env steps; {fell}" in lines
+    assert f"- `gamma 0.9`, seed 5: +2.00 after 20 env steps; {fell}" in lines
+    assert any(line.startswith(f"- `{study.LAST_EARLIER}`, seed 7: +2.00") for line in lines)
     assert "seed 6" not in long_run.section(), "an interim evaluation is no final score"
 
 

@@ -292,6 +292,10 @@ WRONG: dict[str, Wrong] = {
         "not scaled": ("importance_weights = lambda p, b: p ** -b", "Divide by the largest"),
         "β ignored": ("importance_weights = lambda p, b: p.min() / p", "β sets how much"),
         "linear": ("importance_weights = lambda p, b: 1 - b * p", "of uniform ones: 4, and yours"),
+        "the last": (
+            "importance_weights = lambda p, b: p**-b / p[-1]**-b",
+            "Divide by the largest",
+        ),
         "one number": ("importance_weights = lambda p, b: 1.0", "There must be 4 weights"),
     },
     "02.7": {
@@ -318,6 +322,11 @@ WRONG: dict[str, Wrong] = {
         "plain sum": (
             "n_step_target = lambda r, d, v, g: r.sum() + g**5 * d.prod() * v",
             "Each reward is discounted by the steps before it",
+        ),
+        "the next reward alone": (
+            "n_step_target = lambda r, d, v, g: g ** np.arange(len(r)) @ "
+            "(r * np.append(1.0, d[:-1])) + g ** len(r) * d.prod() * v",
+            "all later rewards, not only the next one",
         ),
         "no value": ("n_step_target = lambda r, d, v, g: r.sum()", "and then the value"),
         "always five": (
@@ -1014,6 +1023,7 @@ WRONG: dict[str, Wrong] = {
 ALSO_RIGHT: list[tuple[str, str]] = [  # number, code
     ("01.1", pairs(6, "[-6, -1]").replace("writer.history[[-6, -1]]", TWO_COLUMNS)),
     ("01.1", pairs(6, "[-6, -1]").replace("writer.history[[-6, -1]]", NAMED_COLUMNS)),
+    ("01.7", "deliver = lambda writer: [writer.append(np.zeros(100, np.uint8)) for _ in range(9)]"),
     (
         "02.7",
         "def n_step_target(r, d, v, g):\n"
