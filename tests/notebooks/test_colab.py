@@ -129,9 +129,14 @@ def machine(tmp_path_factory):
     home = tmp_path_factory.mktemp("colab")
     venv = Path(os.environ.get("COLAB_STAND_IN") or home / "venv")
     if not venv.exists():
-        subprocess.run([sys.executable, "-m", "venv", venv], check=True, timeout=300)
-        pip = [venv / "bin" / "python", "-m", "pip", "install", "-q"]
-        subprocess.run([*pip, *PREINSTALLED.split()], check=True, timeout=1500)
+        # uv prepares the stand-in, because pip needs minutes. In it, colab.py finds pip alone.
+        tools = home / "tools"
+        for folder in (venv, tools):
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=300)
+        pip = [tools / "bin" / "python", "-m", "pip", "install", "-q", "uv"]
+        subprocess.run(pip, check=True, timeout=300)
+        uv = [tools / "bin" / "uv", "pip", "install", "-q", "--python", venv / "bin" / "python"]
+        subprocess.run([*uv, *PREINSTALLED.split()], check=True, timeout=1500)
     stub = home / "stub" / "google" / "colab"
     stub.mkdir(parents=True)
     (stub / "__init__.py").touch()
