@@ -180,12 +180,15 @@ def test_the_explanations_fit_the_tracked_episodes(committed):
     for factor, text, values in (
         (
             "foot_friction",
-            "{} at 0.75, and {} at 1. Outside it falls: {} at 0.5, {} at 0.25",
-            (0.75, 1, 0.5, 0.25),
+            "{} at 0.75, and {} at 1. Below the band it falls: {} at 0.5, {} at 0.25. "
+            "Above the band, at 1.5, it is nearly flat ({})",
+            (0.75, 1, 0.5, 0.25, 1.5),
         ),
         ("payload_kg", "({} at 1 kg) and more beyond it ({} at 2 kg)", (1, 2)),
     ):
         assert text.format(*(iqm(factor, value) for value in values)) in said
+    assert "but two of 20 episodes end in a fall" in said
+    assert fell("foot_friction", 1.5) == 2 / 20
     assert "At 60 % of the motor\nstrength more than half of the episodes end in a fall" in said
     assert fell("motor_strength", 0.6) > 0.5
     assert "With the same delay, nine of ten episodes end in a fall" in said
