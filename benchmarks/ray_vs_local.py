@@ -50,6 +50,9 @@ EARLIER_DEFAULTS: dict[str, Any] = {
     "n_step": 5,
     "target_entropy": -4.0,
     "replay_buffer_capacity": 1_000_000,
+    "recent_transitions": 0,
+    "symmetry_augmentation": False,
+    "observation_scale": (3.14,) * 8 + (20.0,) * 8 + (5.7,) * 8 + (1.0,) * 4,
 }
 AGAIN = ("local", STUDY / "no-greedy_share-again", "seed-", (1, 2))
 EARLIER = ("ray, every 50", RESULTS, "every-50-", (1, 2, 3))

@@ -160,6 +160,17 @@ def check_path(name: str, value: object, what: str) -> str:
     return value
 
 
+def check_no_wildcards(name: str, path: object) -> None:
+    """Rejects a path that TensorFlow would take for a pattern.
+
+    Raises:
+        ParameterError: it has * ? [ or a backslash.
+    """
+    if set(str(path)) & set("*?[\\"):
+        allowed = "a path without * ? [ and backslash, which TensorFlow takes for wildcards"
+        raise invalid(name, str(path), allowed)
+
+
 def _whole_number(low: int, high: int, unit: str) -> str:
     return f"a whole number from {grouped(low)} to {grouped(high)} ({unit})"
 

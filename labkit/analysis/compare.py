@@ -220,13 +220,16 @@ def _rows(run: TrackedRun) -> pd.DataFrame:
 def common_budget(runs: Sequence[TrackedRun]) -> int:
     """The largest number of gradient steps after which every run was evaluated.
 
+    Runs that were never evaluated after step 0, as those stopped in the warm-up, do not count.
+
     Raises:
         ParameterError: there is no such number above 0, or no run.
     """
     if not runs:
         raise invalid("runs", runs, "a list of at least one run")
-    shared = set.intersection(*(set(run.evaluations.gradient_step) for run in runs))
-    if not shared - {0}:
+    steps = [set(run.evaluations.gradient_step) - {0} for run in runs]
+    shared = set[int]().union(*steps).intersection(*filter(None, steps))
+    if not shared:
         allowed = "a number of gradient steps: there is none after which all runs were evaluated"
         raise invalid("budget", None, allowed)
     return int(max(shared))

@@ -54,8 +54,11 @@ def training_seconds(run: TrackedRun, env_step: int) -> float:
     """Seconds of training until `env_step`, without the warm-up and the evaluations before it.
 
     An evaluation lasts from the row of losses of its gradient step, or the row before, to its own
-    row. The result is NaN if the run has no row of losses at `env_step`.
+    row. The result is NaN if the run has no row of losses at `env_step`, and for a run on Ray,
+    which trains while it evaluates.
     """
+    if (run.path / "ray.json").exists():
+        return float("nan")
     metrics = run.metrics
     rows = metrics[metrics.env_step <= env_step]
     evaluated = rows.eval_return.notna().to_numpy()

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from labkit.errors import ParameterError, RunError, storage
-from labkit.parameters import grouped, invalid
+from labkit.parameters import check_no_wildcards, grouped, invalid
 from labkit.replay import npz
 from labkit.sac import numpy_policy, onnx_policy, saved_policy
 from labkit.training import environment_record, metrics, model_card
@@ -83,11 +83,14 @@ def write(run_dir: Path, target: Path) -> float:
 
 
 def check_target(target: Path) -> None:
-    """Rejects a folder that holds anything: nothing is overwritten.
+    """Rejects a folder that holds anything, the working directory, and a path with wildcards.
 
     Raises:
-        ParameterError: names what it holds.
+        ParameterError: says which, and names what the folder holds.
     """
+    check_no_wildcards("--out", target)
+    if target.resolve() == Path.cwd():
+        raise invalid("--out", str(target), "another folder than the working directory")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise invalid("--out", str(target), "a new or empty folder, not a file or a link")
     if target.is_dir() and (found := sorted(entry.name for entry in target.iterdir())):

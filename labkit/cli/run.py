@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -42,8 +43,14 @@ def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
         ParameterError, RunError: see `check`, `run_directory.choose_directory` and `execute`.
     """
     parameters, config = check(notebook, texts)
-    resume = texts.get("resume", _defaults(notebook).get("resume", "auto"))
-    run_dir = run_directory.choose_directory(texts.get("run_dir", ""), config, resume)
+    # A notebook that resumes has one run in its run_dir; another one may have several below it.
+    own = _defaults(notebook) if _uses_labkit(notebook) else {}
+    given = {name: own[name] for name in ("run_dir", "resume") if "resume" in own} | texts
+    if "replay" in own:
+        run_directory.check_replay(config)
+    run_dir = run_directory.choose_directory(
+        given.get("run_dir", ""), config, given.get("resume", "auto")
+    )
     if "run_dir" in declared(notebook):
         parameters["run_dir"] = str(run_dir)
     parameters = {**_default_paths(notebook), **parameters}
@@ -66,16 +73,18 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACCon
     for name in texts:
         if name not in known:
             raise unknown(name, known)
-    fields = {name: text for name, text in texts.items() if name in SACConfig.names()}
+    # Another notebook's parameters may have the same names and mean something else.
+    ours = SACConfig.names() if _uses_labkit(notebook) else []
+    fields = {name: text for name, text in texts.items() if name in ours}
     defaults = _defaults(notebook)
-    own = {name: value for name, value in defaults.items() if name in SACConfig.names()}
+    own = {name: value for name, value in defaults.items() if name in ours}
     try:
         config = SACConfig.parse({**own, **fields})
     except ParameterError:  # a lesson's own defaults need not make up a configuration
         config = SACConfig.parse(fields)
-    if "env_name" in texts:  # a notebook may define its own environment
+    if "env_name" in fields:  # a notebook may define its own environment
         check_name(config.env_name)
-    if "num_collectors" in texts:
+    if "num_collectors" in texts and ours:
         check_int("num_collectors", texts["num_collectors"], 0, 64, "rollout workers")
     others = {name: _typed(text, defaults.get(name)) for name, text in texts.items()}
     return {**others, **{name: getattr(config, name) for name in fields}}, config
@@ -94,6 +103,13 @@ def declared(notebook: Path) -> list[str]:
     except Exception as error:  # papermill, nbformat and jsonschema each raise others
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ParameterError(f"{str(notebook)!r} cannot be read: {reason}") from None
+
+
+def _uses_labkit(notebook: Path) -> bool:
+    """Whether a code cell of the notebook imports labkit."""
+    cells = load_notebook_node(str(notebook)).cells
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    return re.search(r"^\s*(import|from) labkit\b", code, re.M) is not None
 
 
 def _bad_kernel(notebook: Path, name: str) -> ParameterError:

@@ -116,6 +116,7 @@ def run_sweep(
     """
     if workers < 1:
         raise invalid("workers", workers, "1 or more (runs at a time)")
+    into = into.expanduser()  # as the runs do with their directories
     jobs = plan(notebook, seeds, texts, into)
     unfinished = run_all(notebook, jobs, workers)
     for job in unfinished:

@@ -106,6 +106,7 @@ def train_on_ray(
         stop_request() as stop,
         ray_cluster.connection(address, cpus=num_collectors + 1),
     ):
+        ray_cluster.check_cpus(num_collectors)  # those of a cluster are known now
         driver = Driver(config, run, num_collectors, make_env, layout, max_episode_steps)
         try:
             with name_last_checkpoint(run.path / "checkpoints"), driver:

@@ -186,6 +186,8 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
             # Ray opens its folder to every user; this one above it stays ours alone.
             stack.enter_context(reaper(folder))
             stack.enter_context(on_loopback())
+        if address is None:
+            stack.callback(forget_token)  # after the shutdown, which is registered next
         stack.callback(quiet()(ray.shutdown))
         with quiet():
             if address is None:
@@ -301,5 +303,7 @@ def _connect(address: str) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise invalid("address", address, f"{ADDRESSES}, with its token ({reason})") from None
+        # Ray's own message names the address only; the reason is in its cause.
+        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        here = "with its token, and this machine must be one of its nodes"
+        raise invalid("address", address, f"{ADDRESSES}, {here} ({reason})") from None

@@ -165,12 +165,7 @@ class ActorSupervisor:
         others = any(a.redundant and a not in silent for a in actors)
         for actor in silent:
             what = "has not answered for" if actor.status else "did not start within"
-            free = ray.available_resources().get("CPU", 0)
-            total = ray.cluster_resources().get("CPU", 0)
-            message = (
-                f"{actor.name} {what} {limits[actor.name]:g} s; Ray has {total:g} CPUs, {free:g} "
-                "of them free"
-            )
+            message = f"{actor.name} {what} {limits[actor.name]:g} s; Ray has {_free_devices()}"
             if not (actor.redundant and others):
                 raise StalledError(message)
             if not actor.reported:
@@ -203,6 +198,16 @@ class ActorSupervisor:
         for actor in () if self.head_lost else self.actors.values():
             ray.kill(actor.handle, no_restart=True)
         self.actors = {}
+
+
+def _free_devices() -> str:
+    """What Ray has and what is free of it: `8 CPUs, 0 of them free`, and GPUs if there are any."""
+    total, free = ray.cluster_resources(), ray.available_resources()
+    return ", and ".join(
+        f"{total.get(kind, 0):g} {kind}s, {free.get(kind, 0):g} of them free"
+        for kind in ("CPU", "GPU")
+        if kind == "CPU" or total.get(kind)
+    )
 
 
 def fetch(actor: SupervisedActor, ref: Any) -> Any:

@@ -12,6 +12,7 @@ import attrs
 import numpy as np
 
 from labkit.errors import ParameterError
+from labkit.parameters import check_no_wildcards
 from labkit.runtime import quiet
 
 # Of an action, as a share of half its range. Arithmetic in another order differs by 1e-6; a layer
@@ -59,9 +60,11 @@ def load(folder: Path) -> SavedPolicy:
     """Loads the SavedModel in `folder`.
 
     Raises:
-        ParameterError: it is missing or damaged, or its observation or action is not one vector.
+        ParameterError: it is missing or damaged, its path has wildcards, or its observation or
+            action is not one vector.
     """
     check_exists(folder)
+    check_no_wildcards("policy", folder)
     with quiet():
         import tensorflow as tf
         from tf_agents.specs import tensor_spec

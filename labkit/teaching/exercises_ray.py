@@ -42,6 +42,11 @@ class FakeRay:
                 "Ray raises TypeError: wait() takes 1 positional argument but "
                 f"{1 + len(positional)} were given. Write num_returns={positional[0]!r}."
             )
+        if not isinstance(references, list):
+            raise WrongAnswer(
+                "Ray raises TypeError: wait() expected a list of references, and yours is a "
+                f"{type(references).__name__}."
+            )
         references, self._waits = list(references), self._waits + 1
         if self._waits > MOST_WAITS:
             raise WrongAnswer(

@@ -102,7 +102,9 @@ def furthest(answer: Any, scores: pd.DataFrame) -> None:
 def distinct_seeds(answer: Callable, scores: pd.DataFrame) -> None:
     """05.4: the number of distinct seeds of a setting."""
     repeated = pd.concat([scores, scores], ignore_index=True)  # so that each seed is repeated
-    for table in (scores, repeated):
+    # A setting with other seeds: in a sweep all settings have the same.
+    others = scores.assign(setting="other", seed=scores.seed + scores.seed.max() + 1)
+    for table in (scores, pd.concat([repeated, others], ignore_index=True)):
         for setting, group in table.groupby("setting"):
             given, true = number_of(call(answer, table, setting)), group.seed.nunique()
             if given == true:

@@ -22,13 +22,15 @@ def row_target(answer: Callable) -> None:
         (lower, higher, [1.0, 1.0, 1.0, 1.0, 1.0]),
         (higher, lower, [1.0, 1.0, 1.0, 1.0, 0.0]),
         (higher, lower, [1.0, 1.0, 1.0]),  # a shorter row: the episode was truncated
+        (higher, lower, [1.0, 0.5, 1.0, 1.0]),  # each discount counts, not the last one alone
     ):
         _compare_target(answer, np.array(discounts), q1, q2)
 
 
 def _compare_target(answer: Callable, discounts: np.ndarray, q1: float, q2: float) -> None:
-    n, last, log_pi, alpha, gamma = len(discounts), discounts[-1], 3.0, 0.5, 0.9
-    rewards, powers = np.arange(1.0, n + 1), gamma ** np.arange(n)  # [n] float64
+    n, last, log_pi, alpha, gamma = len(discounts), discounts.prod(), 3.0, 0.5, 0.9
+    reported, powers = np.arange(1.0, n + 1), gamma ** np.arange(n)  # [n] float64
+    rewards = reported * np.cumprod(np.append(1.0, discounts[:-1]))  # [n] float64
     sums = {
         "": powers @ rewards,
         "Each reward is discounted by the steps before it.": rewards.sum(),
@@ -50,7 +52,7 @@ def _compare_target(answer: Callable, discounts: np.ndarray, q1: float, q2: floa
         "You take the higher critic: SAC takes the lower.": higher + bonus,
         "You take the mean of the critics: SAC takes the lower.": (lower + higher) / 2 + bonus,
     }
-    given = number_of(call(answer, rewards, discounts, q1, q2, log_pi, alpha, gamma))
+    given = number_of(call(answer, reported, discounts, q1, q2, log_pi, alpha, gamma))
     true = sums[""] + factors[""] * values[""] * last
     if np.isclose(given, true, rtol=1e-4):
         return
@@ -62,6 +64,11 @@ def _compare_target(answer: Callable, discounts: np.ndarray, q1: float, q2: floa
     if not last and np.isclose(given, powers[:-1] @ rewards[:-1]):
         raise WrongAnswer(
             f"{found}A discount multiplies what comes after its step, not the reward of its step."
+        )
+    only_last = powers @ reported + factors[""] * values[""] * discounts[-1]
+    if 0 < last < 1 and np.isclose(given, only_last):
+        raise WrongAnswer(
+            f"{found}You use only the last discount: each one multiplies all that comes after it."
         )
     hint = mistakes(given, lambda a, b, c: a + b * c * last, sums, factors, values)
     raise WrongAnswer(

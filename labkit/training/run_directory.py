@@ -34,7 +34,7 @@ import pandas as pd
 from labkit.config import FREE_TO_CHANGE, SACConfig, check_config
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError, StorageError, storage
-from labkit.parameters import invalid
+from labkit.parameters import check_no_wildcards, invalid
 from labkit.runtime import installed_version
 from labkit.sac.evaluation import Evaluation
 from labkit.training import checkpoint, metrics, provenance, run_lock
@@ -49,8 +49,6 @@ from labkit.training.metrics import read as read_metrics
 # In a checkout: the run whose policy the notebooks and `labkit watch` show. It is the best of
 # three runs with 300 000 env steps, a target entropy of -8 and otherwise labkit's defaults.
 TRACKED_POLICY = Path("results/minitaur/best-300000")
-WILDCARDS = "*?[\\"
-NO_WILDCARDS = "a path without * ? [ and backslash, which TensorFlow takes for wildcards"
 PACKAGES = (
     "tensorflow",
     "tf-agents",
@@ -188,6 +186,16 @@ class Run:
         return read_metrics(self.path)
 
 
+def check_replay(config: SACConfig) -> None:
+    """Rejects a replay table that this machine cannot have.
+
+    Raises:
+        ParameterError: Reverb is needed and not installed.
+    """
+    if config.replay == "reverb" and importlib.util.find_spec("reverb") is None:
+        raise invalid("replay", config.replay, "'tf_uniform' here, where Reverb is not installed")
+
+
 def choose_directory(
     run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "auto"
 ) -> Path:
@@ -203,19 +211,16 @@ def choose_directory(
 
     Raises:
         ParameterError: the directory cannot be written, is damaged, or holds a run of another
-            configuration or files that are no run; Reverb is needed and not installed.
+            configuration or files that are no run.
     """
     if not issubclass(type(run_dir), str | os.PathLike):  # a notebook gives any type
         allowed = "a path, as text (papermill takes 0001 for a number: write runs/0001)"
         raise invalid("run_dir", run_dir, allowed)
     if resume not in ("auto", "never"):
         raise invalid("resume", resume, "'auto' or 'never'")
-    if config.replay == "reverb" and importlib.util.find_spec("reverb") is None:
-        raise invalid("replay", config.replay, "'tf_uniform' here, where Reverb is not installed")
     try:
         path = Path(run_dir).expanduser() if str(run_dir) else _next_number(Path("runs"))
-        if set(str(path)) & set(WILDCARDS):
-            raise invalid("run_dir", str(run_dir), NO_WILDCARDS)
+        check_no_wildcards("run_dir", path)
         if resume == "never":
             numbered = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
             path = next(p for p in itertools.chain([path], numbered) if not _is_taken(p))
@@ -349,6 +354,7 @@ def open_run(run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "
         StorageError: the disk is full.
     """
     check_config(config)
+    check_replay(config)
     path = choose_directory(run_dir, config, resume)
     with storage(path):
         run_lock.hold(path, run_lock.TRAINING)

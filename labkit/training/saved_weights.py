@@ -8,7 +8,7 @@ import numpy as np
 
 from labkit.environments.make import MINITAUR
 from labkit.errors import ParameterError
-from labkit.parameters import invalid
+from labkit.parameters import check_no_wildcards, invalid
 from labkit.runtime import quiet
 from labkit.sac.tempered_policy import TemperedPolicy
 from labkit.training.run_directory import read_config
@@ -34,8 +34,9 @@ def read(folder: Path) -> list[np.ndarray]:
     """Kernels and biases of the actor in turn, float32.
 
     Raises:
-        ParameterError: the variables are missing or damaged.
+        ParameterError: the variables are missing or damaged, or the path has wildcards.
     """
+    check_no_wildcards("policy", folder)
     with quiet():
         import tensorflow as tf
     try:

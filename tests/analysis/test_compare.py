@@ -161,6 +161,20 @@ def test_the_budget_of_no_runs_is_one_line():
         compare.common_budget([])
 
 
+def test_a_run_that_was_stopped_early_does_not_decide_the_budget(folder):
+    found, _ = compare.find_runs(folder)
+    budget = compare.common_budget(found)
+    run_directory.open_run(folder / "warm-up", SACConfig(seed=8))
+    first = run_directory.open_run(folder / "first", SACConfig(seed=9))
+    score = Evaluation((1.0,), (9.0,), (0.0,))
+    first.log_evaluation(score, env_step=0, gradient_step=0, wall_seconds=1)
+    more, _ = compare.find_runs(folder)
+    assert len(more) == len(found) + 2
+    assert compare.common_budget(more) == budget > 0
+    with pytest.raises(ParameterError, match="there is none after which all runs were evaluated"):
+        compare.common_budget([run for run in more if run.path.name == "first"])
+
+
 def test_rank_by_hand(folder):
     order = compare.rank(compare.scores(compare.find_runs(folder)[0], 20))
     assert order.index.tolist() == ["defaults", "gamma 0.5"]

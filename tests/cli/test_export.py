@@ -22,7 +22,8 @@ import labkit
 from labkit.cli import export, watch
 from labkit.cli.main import main
 from labkit.errors import ParameterError
-from labkit.sac import onnx_policy
+from labkit.sac import onnx_policy, saved_policy
+from labkit.training import saved_weights
 from labkit.training.run_directory import TRACKED_POLICY, open_run
 
 ROOT = Path(__file__).parents[2]
@@ -518,6 +519,31 @@ def test_a_disk_error_leaves_no_half_a_folder(tmp_path, monkeypatch):
         f"StorageError: {tmp_path / 'out'} cannot be written (No space left on device)\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("my [best] policy", "`--out` must be a path without"),
+        (".", "`--out` must be another folder than the working directory"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_refused_before_any_work(
+    tmp_path, monkeypatch, out, message
+):
+    monkeypatch.chdir(tmp_path)
+    done = invoke(str(TRACKED), "--out", out)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_tensorflow_takes_for_a_pattern_is_not_called_damaged(tmp_path):
+    run = copy_of_run(tmp_path / "work [2]")
+    for load in (saved_policy.load, saved_weights.read):
+        folder = run / "policy" if load is saved_policy.load else run
+        with pytest.raises(ParameterError, match=r"`policy` must be a path without \* \? \["):
+            load(folder)
 
 
 # --- the command

@@ -14,7 +14,8 @@ from labkit.cli import run as launcher
 from labkit.cli.main import main
 from labkit.cli.run import check, execute
 from labkit.config import SACConfig
-from labkit.errors import RunError, poll
+from labkit.errors import ParameterError, RunError, poll
+from labkit.training import run_directory
 
 
 def run(*arguments: str) -> int:
@@ -109,6 +110,58 @@ def test_a_notebook_gets_only_parameters_that_it_declares(notebook, tmp_path, mo
     # The defaults of 05 and 06 name folders from notebooks/; here they are seen from elsewhere.
     assert [*paths] == {"05": ["runs"], "06": ["policy"]}.get(notebook.name[:2], [])
     assert all(Path(path).is_dir() for path in paths.values())
+
+
+def own_notebook(path, parameters, *cells):
+    """A notebook with a parameters cell."""
+    book = nbformat.v4.new_notebook()
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+    book.cells = [nbformat.v4.new_code_cell(text) for text in (parameters, *cells)]
+    book.cells[0].metadata["tags"] = ["parameters"]
+    nbformat.write(book, path)
+    return path
+
+
+def test_labkit_judges_no_parameters_of_a_notebook_without_labkit(tmp_path):
+    words = 'resume = "last.ckpt"\ngamma = 1.0\nseed = "a"\nenv_name = "x"\nnum_collectors = 1'
+    texts = {"gamma": "2.4", "seed": "xyz", "env_name": "staging", "num_collectors": "200"}
+    checked, config = check(own_notebook(tmp_path / "a.ipynb", words), texts)
+    assert checked == {"gamma": 2.4, "seed": "xyz", "env_name": "staging", "num_collectors": 200}
+    assert config == SACConfig()
+    with pytest.raises(ParameterError, match="`gamma` must be a number from 0 to 1"):
+        check(own_notebook(tmp_path / "b.ipynb", words, "import labkit"), {"gamma": "2.4"})
+
+
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """`started(notebook, **texts)`: the run directory of `labkit run`, which executes nothing."""
+    monkeypatch.chdir(tmp_path)
+    given = []
+    monkeypatch.setattr(launcher, "execute", lambda *arguments: given.append(arguments) or 0)
+
+    def start(notebook, **texts):
+        launcher.run_notebook(notebook, texts)
+        return given[-1][1]
+
+    return start
+
+
+def test_a_notebook_s_own_run_dir_is_used(started, tmp_path):
+    words = 'run_dir: str = "out/mine"\nresume: str = "auto"'
+    notebook = own_notebook(tmp_path / "a.ipynb", words, "import labkit")
+    assert started(notebook) == Path("out/mine")
+    assert started(notebook, run_dir="other") == Path("other")
+    assert started(own_notebook(tmp_path / "b.ipynb", words)) == Path("runs/0001"), "no labkit"
+    several = Path(NOTEBOOK).with_name("04_distributed_sac.ipynb")
+    assert started(several).parent == Path("runs"), "its own run_dir is the parent of several runs"
+
+
+def test_without_reverb_only_notebooks_that_need_it_are_refused(started, monkeypatch):
+    monkeypatch.setattr(run_directory.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ParameterError, match="`replay` must be 'tf_uniform' here"):
+        started(Path(NOTEBOOK))
+    started(Path(NOTEBOOK), replay="tf_uniform")
+    started(Path(NOTEBOOK).with_name("05_compare_runs.ipynb"))
 
 
 def test_parameters_of_one_notebook_alone_have_their_types_too():

@@ -1,5 +1,6 @@
 """The Ray executor: what it refuses, its parts one by one, and one small run."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -361,6 +362,30 @@ def test_another_address_than_that_of_the_running_ray_is_rejected():
             ray_cluster.connection("other:6379", cpus=1),
         ):
             pass
+
+
+def test_the_cpus_of_a_cluster_are_checked_when_it_is_known(small_config, tmp_path, monkeypatch):
+    asked = []
+
+    def check(workers):
+        asked.append(workers)
+        if len(asked) == 2:  # the first check came before the connection
+            raise ParameterError("too few")
+
+    monkeypatch.setattr(ray_cluster, "check_cpus", check)
+    monkeypatch.setattr(ray_cluster, "connection", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParameterError, match="too few"):
+        labkit.train_on_ray(small_config(), num_collectors=3, address="1.2.3.4:6379")
+    assert asked == [3, 3]
+    assert not list(tmp_path.glob("runs/*/metrics.csv")), "it had not begun"
+
+
+def test_a_stall_names_free_gpus(monkeypatch):
+    monkeypatch.setattr(supervisor.ray, "available_resources", lambda: {"CPU": 8.0})
+    monkeypatch.setattr(supervisor.ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 1.0})
+    expected = "8 CPUs, 8 of them free, and 1 GPUs, 0 of them free"
+    assert supervisor._free_devices() == expected
 
 
 def test_a_run_continues_without_a_worker_as_long_as_another_answers(monkeypatch, capsys):

@@ -3,10 +3,12 @@
 import re
 import sys
 
+import attrs
 import click
 import numpy as np
 import pytest
 
+import labkit
 from benchmarks import (
     collection,
     floor,
@@ -21,6 +23,7 @@ from benchmarks import stopwatch as stopwatch_module
 from benchmarks.breakdown import REST
 from benchmarks.implementations import Implementation
 from benchmarks.stopwatch import Stopwatch
+from labkit.analysis import compare
 from labkit.sac.evaluation import Evaluation
 from labkit.training import run_directory
 
@@ -288,3 +291,12 @@ def test_executors_are_compared_by_the_final_evaluation_at_one_step(tmp_path, sm
     assert found == {"mean_return": 2.0, "deviation": 1.03}
     with pytest.raises(click.ClickException, match="no final evaluation after 30"):
         ray_vs_local.score(tmp_path, 30)
+
+
+def test_new_runs_on_ray_have_the_hyperparameters_of_the_tracked_ones():
+    config = labkit.SACConfig(seed=1, **ray_vs_local.EARLIER_DEFAULTS)
+    _, folder, prefix, _ = ray_vs_local.LOCAL
+    for path in (folder / f"{prefix}1", ray_vs_local.RESULTS / "ray-1"):
+        tracked = run_directory.read_config(path)
+        same = {name: getattr(config, name) for name in compare.NOT_A_SETTING}
+        assert attrs.evolve(tracked, **same) == config

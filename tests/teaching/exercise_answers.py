@@ -419,6 +419,7 @@ WRONG: dict[str, Wrong] = {
         ),
         "own discount": (soft_row(total="f @ (r * d)"), "not the reward of its step"),
         "past the fall": (soft_row(end="1"), "no value follows a discount of 0"),
+        "the last discount": (soft_row(), "You use only the last discount"),
         "two mistakes": (
             soft_row(factor="g", value="max(q, p) - a * l"),
             "but the row spans 5 steps. You take the higher critic",
@@ -623,6 +624,13 @@ WRONG: dict[str, Wrong] = {
         "something else": (policy_loss(terms="q * 0 + 3"), "mean(α log π − min Q)"),
     },
     "04.1": {
+        "a set": (
+            "def as_they_come(ray, refs):\n"
+            "    while refs:\n"
+            "        ready, refs = ray.wait(set(refs))\n"
+            "        yield ray.get(ready[0])",
+            "wait() expected a list of references, and yours is a set",
+        ),
         "in the list's order": (
             "as_they_come = lambda ray, refs: ray.get(refs)",
             "ray.get waited for the slow task",
@@ -815,6 +823,10 @@ WRONG: dict[str, Wrong] = {
             "You count the seeds of all settings",
         ),
         "one": ("distinct_seeds = lambda t, setting: 0", "Select the setting's rows"),
+        "the highest": (
+            "distinct_seeds = lambda t, setting: t.seed.max() + 1",
+            "You count the seeds of all settings",
+        ),
     },
     "05.5": {
         "mean": ("interquartile_mean = np.mean", "one lucky seed moves it"),
