@@ -297,16 +297,21 @@ def from_notebook(
 
     Returns name → value of the fields that the namespace holds. A mistyped name would silently
     leave the default in place. So every name that a parameters cell assigns must be a field or one
-    of `others`: in the cell that papermill injects, and in the notebook's own.
+    of `others`: in the cell that papermill injects, and in the notebook's own. A cell that was
+    executed again counts in its last version only.
 
     Raises:
         ParameterError: a parameters cell assigns a name that is neither a field nor another.
     """
-    known = {*fields, *others}
-    for source in namespace.get("In", ()):
-        for name in assigned_parameters(source, known):
+    known, later = {*fields, *others}, set[str]()
+    for source in reversed(namespace.get("In", ())):
+        names = assigned_parameters(source, known)
+        if known.intersection(names) <= later:  # a later cell has replaced this one
+            names = [name for name in names if name in later]
+        for name in names:
             if name not in known:
                 raise unknown(name, known)
+        later.update(names)
     return {name: namespace[name] for name in fields if name in namespace}
 
 

@@ -20,14 +20,22 @@ import threadpoolctl
 from labkit.errors import ParameterError
 
 LAUNCHER_VARIABLE = "LABKIT_LAUNCHER"  # the process id of `labkit run`, for the kernel it starts
+NO_PROXY = ("no_grpc_proxy", "no_proxy")  # gRPC reads the lower-case names
 PR_SET_PDEATHSIG = 1  # from Linux' sys/prctl.h
 
 
 def prepare() -> None:
-    """Sets what TensorFlow, gym, pygame and MuJoCo read when they load; safe to repeat."""
+    """Sets what TensorFlow, gym, pygame and MuJoCo read when they load; safe to repeat.
+
+    Raises:
+        ImportError: this is Windows, whose file locks and processes labkit does not know.
+    """
+    if sys.platform == "win32":
+        raise ImportError("labkit needs Linux or macOS: on Windows use WSL2, or Colab")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # TF-Agents 0.19 is written for Keras 2
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    bypass_proxy("localhost")  # where Reverb's server is, unless it is on another host of Ray
     # NumPy evaluates one observation at a time: with two threads for its products, a training
     # takes half as much CPU again. NumPy reads this only once, when it is imported.
     threads = os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -63,6 +71,18 @@ def prepare() -> None:
     warnings.filterwarnings("ignore", message=r".*(Box bound precision|pkg_resources).*")
     warnings.filterwarnings("ignore", message="Encoding a StructuredValue")
     end_with_launcher()
+
+
+def bypass_proxy(host: str) -> None:
+    """Has gRPC, and so Reverb, connect to `host` directly, also where a proxy is set.
+
+    Through a proxy for web pages, Reverb's writer would wait without end and without a message.
+    gRPC reads `no_grpc_proxy` or, if that is not set, `no_proxy`.
+    """
+    given = os.environ.get(NO_PROXY[0]) or os.environ.get(NO_PROXY[1]) or ""
+    hosts = [one for one in given.split(",") if one]
+    if host not in hosts:
+        os.environ[NO_PROXY[0]] = ",".join([*hosts, host])
 
 
 def _loads(library: str) -> bool:

@@ -19,7 +19,8 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
     """The strategy that `SACConfig.strategy` names.
 
     Args:
-        name: 'auto' (all GPUs if there are several, else one GPU, else the CPU), 'cpu', 'gpu',
+        name: 'auto' (of several GPUs the largest number that divides the batch, else one GPU, else
+            the CPU), 'cpu', 'gpu',
             'mirrored' (all GPUs), 'mirrored:N' (N GPUs; on a host without a GPU, N logical CPU
             devices, so that the same code runs anywhere), or 'tpu'.
         batch_size: the global batch, which the replicas share.
@@ -51,6 +52,8 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
     if kind == "gpu" or (kind == "auto" and len(gpus) == 1):
         return tf.distribute.OneDeviceStrategy("/gpu:0")
     replicas = int(count) if count else len(gpus)
+    if kind == "auto":
+        replicas = max(n for n in range(1, len(gpus) + 1) if batch_size % n == 0)
     _check_divisible(name, batch_size, replicas)
     return tf.distribute.MirroredStrategy(_mirrored_devices(name, replicas, gpus))
 

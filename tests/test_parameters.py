@@ -53,6 +53,17 @@ def test_a_mistyped_name_is_rejected_with_the_closest_one(cell, tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_cell_that_was_corrected_counts_in_its_last_version(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wrong = OWN_CELL.replace("gamma", "gama")
+    values = {"gama": 0.9, "gamma": 0.9, "num_iterations": 5}
+    corrected = {"In": ["", wrong, "start()", OWN_CELL], **values}
+    assert from_notebook(corrected, FIELDS) == {"num_iterations": 5, "gamma": 0.9}
+    for later in ("seed: int = 2\ngamma: float = 0.5\n", "# Parameters\nseed = 2\n"):
+        with pytest.raises(ParameterError, match="did you mean 'gamma'"):  # not corrected by these
+            from_notebook({"In": ["", wrong, later], **values}, FIELDS)
+
+
 @pytest.mark.parametrize(
     "cell",
     [

@@ -55,3 +55,43 @@ def test_mujoco_is_told_to_draw_with_egl_only_where_egl_is(
     monkeypatch.setattr(runtime, "_loads", lambda library: found)
     runtime.prepare()
     assert os.environ.get("MUJOCO_GL") == after
+
+
+WRITER = """
+import labkit, numpy as np, reverb
+from labkit.replay import reverb_replay
+limiter = reverb.rate_limiters.MinSize(1)
+table = reverb.Table("a", reverb.selectors.Fifo(), reverb.selectors.Fifo(), 9, limiter)
+server = reverb_replay.start_server([table])
+with reverb_replay.connect(f"localhost:{server.port}").trajectory_writer(1) as writer:
+    writer.append(np.int64(1))
+    writer.create_item("a", 1.0, writer.history[-1:])
+print("written")
+"""
+
+
+@pytest.mark.parametrize("excepted", [None, "intranet,127.0.0.1"])
+def test_reverb_is_reached_past_a_proxy(excepted):
+    variables = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        variables[name] = "http://127.0.0.1:9"  # nobody answers there
+    if excepted:
+        variables["no_proxy"] = excepted
+    done = subprocess.run(
+        [sys.executable, "-c", WRITER], capture_output=True, text=True, env=variables, timeout=120
+    )
+    assert "written" in done.stdout, done.stderr[-2000:]
+
+
+def test_hosts_without_a_proxy_are_added_once(monkeypatch):
+    monkeypatch.setenv("no_proxy", "intranet")
+    monkeypatch.delenv("no_grpc_proxy", raising=False)
+    for host in ("localhost", "10.0.0.1", "localhost"):
+        runtime.bypass_proxy(host)
+    assert os.environ[runtime.NO_PROXY[0]] == "intranet,localhost,10.0.0.1"
+
+
+def test_windows_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr(runtime.sys, "platform", "win32")
+    with pytest.raises(ImportError, match="on Windows use WSL2, or Colab"):
+        runtime.prepare()

@@ -75,7 +75,7 @@ def test_a_batch_that_does_not_divide_names_both(gpus):
     assert message.startswith("`batch_size` must be a multiple of 3")
     assert message.endswith("`strategy` = 'mirrored:3', got 256")
     gpus(3)
-    assert "multiple of 3" in refusal("auto")
+    assert "multiple of 3" in refusal("mirrored")
 
 
 @pytest.mark.parametrize("name", ["gpu", "mirrored"])
@@ -98,6 +98,14 @@ def test_with_gpus(gpus):
     assert "at most 'mirrored:2'" in refusal("mirrored:4")
     gpus(1)
     assert make_strategy("auto", 255) == "/gpu:0"
+
+
+@pytest.mark.parametrize(("count", "batch", "used"), [(3, 256, 2), (3, 255, 3), (7, 256, 4)])
+def test_all_gpus_that_divide_the_batch_are_used(gpus, count, batch, used):
+    gpus(count)
+    assert make_strategy("auto", batch) == [f"/gpu:{i}" for i in range(used)]
+    if batch % count:
+        assert f"multiple of {count}" in refusal("mirrored", batch)
 
 
 @pytest.mark.parametrize(("count", "logical"), [(0, 2), (1, 2), (2, 2)])

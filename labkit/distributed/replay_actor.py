@@ -16,7 +16,7 @@ from labkit.distributed.context import RunContext, process_status
 from labkit.errors import START_SECONDS, ParameterError, StalledError, storage
 from labkit.replay.ports import check_port
 from labkit.replay.rate_limiter import LimiterState
-from labkit.replay.reverb_replay import ReverbReplay, open_dataset, table_state
+from labkit.replay.reverb_replay import ReverbReplay, connect, open_dataset, table_state
 from labkit.replay.transitions import Layout, recent_share
 from labkit.sac.collector import env_steps_of, transitions_of
 from labkit.training import checkpoint
@@ -120,7 +120,7 @@ class ReplayClient:
         self._action_repeat = context.config.action_repeat
         self._recent = context.config.recent_transitions
         self._replay = context.wait_for_actor("replay")
-        self._client = reverb.Client(self._address)
+        self._client = connect(self._address)
         self._start_id = ray.get(self._replay.start_id.remote())
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import ray
-import reverb
 import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
@@ -17,7 +16,7 @@ from labkit.config import SACConfig
 from labkit.distributed.context import RunContext, process_status
 from labkit.distributed.evaluation_queue import Key
 from labkit.errors import ServerGoneError, StalledError
-from labkit.replay.reverb_replay import TransitionWriter, table_state
+from labkit.replay.reverb_replay import TransitionWriter, connect, table_state
 from labkit.replay.transitions import Transition
 from labkit.sac.agent import create_agent
 from labkit.sac.collector import Collector, env_steps_of
@@ -54,7 +53,7 @@ class RolloutWorker:
     def run(self) -> None:
         """Collects until the process ends."""
         self._parameters = self._context.wait_for_actor("parameter server")
-        self._client = reverb.Client(self._context.server_address)
+        self._client = connect(self._context.server_address)
         self._writer = self._new_writer()
         env_steps = self._env_steps()
         collector = self._prepare(env_steps)

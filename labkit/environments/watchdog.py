@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 NOTE = "ended_by_watchdog.txt"
+SUSPENDED_SECONDS = 5.0  # a watcher that wakes up so late was not running
 KILLED = (
     "the environment did not return from a step, a reset, seed or its constructor within "
     "{limit:g} s; it hung in its own code, which nothing inside the process can interrupt, so the "
@@ -89,10 +90,11 @@ def _watch(pid: int, limit: float, shared: str, note: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C in a terminal is for the parent
     last, since = 0, time.monotonic()
-    pause = min(1.0, limit / 4)
+    pause, awake = min(1.0, limit / 4), since
     while not select.select([0], [], [], pause)[0]:
-        now = struct.unpack_from("q", counter)[0]
-        if now != last or now % 2 == 0 or _stopped(pid):
+        now, before, awake = struct.unpack_from("q", counter)[0], awake, time.monotonic()
+        suspended = awake - before > pause + SUSPENDED_SECONDS  # with this process, as by Ctrl-Z
+        if now != last or now % 2 == 0 or suspended or _stopped(pid):
             last, since = now, time.monotonic()
         elif time.monotonic() - since > limit:
             text = KILLED.format(limit=limit)

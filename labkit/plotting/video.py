@@ -202,13 +202,18 @@ def _play(env: "PyEnvironment", policy: "Policy", max_steps: int) -> Iterator[Mo
             return
 
 
+def absolute(path: Path) -> str:
+    """A path for ffmpeg, which takes what comes before a colon for a protocol."""
+    return str(path.absolute())
+
+
 @contextlib.contextmanager
 def encoder(
     path: Path, size: tuple[int, int], fps: float, crf: int
 ) -> Iterator[Callable[[np.ndarray], None]]:
     """Starts ffmpeg and gives a function that sends it one frame, uint8 `[height, width, 3]`."""
     stream = imageio_ffmpeg.write_frames(
-        str(path),
+        absolute(path),
         size,
         fps=fps,
         codec="libx264",
@@ -229,7 +234,7 @@ def encoder(
 def _count_frames(file: Path) -> int:
     """The frames in a video; 0 if ffmpeg cannot read it."""
     try:
-        return int(imageio_ffmpeg.count_frames_and_secs(str(file))[0])
+        return int(imageio_ffmpeg.count_frames_and_secs(absolute(file))[0])
     except RuntimeError:
         return 0
 
@@ -241,7 +246,7 @@ def _shrunk(draft: Path, size: tuple[int, int], fps: float, max_bytes: int) -> P
         if smaller.stat().st_size <= max_bytes:
             return smaller
         smaller = draft.with_name(f"crf{crf}.mp4")
-        frames = imageio_ffmpeg.read_frames(str(draft))
+        frames = imageio_ffmpeg.read_frames(absolute(draft))
         next(frames)  # the first item describes the stream
         with encoder(smaller, size, fps, crf) as write:
             for picture in frames:

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from labkit.errors import storage
 from labkit.parameters import invalid
 from labkit.plotting.film_strip import film_strip
-from labkit.plotting.video import CRF, Recording, encoder
+from labkit.plotting.video import CRF, Recording, absolute, encoder
 
 TILE = (320, 240)  # pixels of a clip in the wall
 TITLE = 26  # pixels of the line above it
@@ -56,15 +56,15 @@ def write_video(clips: Mapping[str, Recording], path: Path, columns: int = 3) ->
 
 def _meta(clip: Recording) -> dict[str, float]:
     """Frames per second and number of frames of a clip."""
-    reader = imageio_ffmpeg.read_frames(str(clip.path))
+    reader = imageio_ffmpeg.read_frames(absolute(clip.path))
     fps = next(reader)["fps"]
     reader.close()
-    return {"fps": fps, "frames": imageio_ffmpeg.count_frames_and_secs(str(clip.path))[0]}
+    return {"fps": fps, "frames": imageio_ffmpeg.count_frames_and_secs(absolute(clip.path))[0]}
 
 
 def _tiles(title: str, clip: Recording) -> Generator[np.ndarray, None, None]:
     """The frames of a clip below its title, uint8; the last one, greyed, again and again."""
-    reader = imageio_ffmpeg.read_frames(str(clip.path))
+    reader = imageio_ffmpeg.read_frames(absolute(clip.path))
     width, height = next(reader)["size"]
     with contextlib.closing(reader):
         for data in reader:

@@ -33,12 +33,18 @@ from labkit.replay.transitions import (
     recent_share,
     untuned,
 )
-from labkit.runtime import quiet
+from labkit.runtime import bypass_proxy, quiet
 
 TABLE = "transitions"
 RECENT = "recent transitions"  # the newest ones; their data are those of `TABLE`, stored once
 ANSWER_SECONDS = 5  # a server on this host answers within 5 ms
 UNCONFIRMED = 16  # transitions without a confirmation before the writer waits; Reverb warns at 50
+
+
+def connect(address: str) -> reverb.Client:
+    """A client of the server at `address`, `host:port`, past any proxy."""
+    bypass_proxy(address.rpartition(":")[0])
+    return reverb.Client(address)
 
 
 def open_dataset(address: str, batch_size: int, timeout: int, recent: int = 0) -> tf.data.Dataset:
@@ -49,6 +55,7 @@ def open_dataset(address: str, batch_size: int, timeout: int, recent: int = 0) -
     After `timeout` seconds without a sample from the server at `address`, `host:port`, the dataset
     ends.
     """
+    bypass_proxy(address.rpartition(":")[0])
     share = recent_share(batch_size, recent)
     rows = _rows(address, TABLE, batch_size - share, timeout)
     if share:
@@ -100,7 +107,7 @@ class TransitionWriter:
     """
 
     def __init__(self, address: str, recent: int = 0):
-        self.address, self._client = address, reverb.Client(address)
+        self.address, self._client = address, connect(address)
         self._tables = (TABLE, RECENT) if recent else (TABLE,)
         self._writer, self._written = self._client.trajectory_writer(1), 0
 

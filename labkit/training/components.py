@@ -36,7 +36,7 @@ MakeEnv = Callable[[], Any]  # a user's own environment, of Gym 0.23 or of Gymna
 
 # Offsets of the seeds of independent random streams, far enough from one another that runs with
 # neighbouring seeds share none.
-COLLECT_SEED, EVAL_SEED, NOISE_SEED = 0, 1_000_003, 2_000_003
+COLLECT_SEED, EVAL_SEED, NOISE_SEED, RESUME_SEED = 0, 1_000_003, 2_000_003, 3_000_003
 
 
 def evaluation_seed(config: SACConfig, final: bool) -> int:
@@ -152,7 +152,7 @@ def build(
     collect_env = make(seed=config.seed + COLLECT_SEED, bootstrap_time_limits=bootstrap)
     check_specs(collect_env)
     check_tuned(config, collect_env)
-    eval_env = make(seed=config.seed + EVAL_SEED)
+    eval_env = make(seed=evaluation_seed(config, final=False))
     check_separate(collect_env, eval_env)
     return TrainingComponents(
         strategy=strategy,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from labkit.environments.seeding import environment_name, seeded_env
 from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
+from labkit.training import checkpoint
 from labkit.training.files import write_atomically
 from labkit.training.run_directory import Run
 
@@ -59,13 +60,16 @@ def differences(record: dict[str, Any], found: dict[str, Any]) -> str:
 def check_same_environment(run: Run, env: "PyEnvironment") -> None:
     """Writes what the environment is when a run begins, and compares it when the run resumes.
 
+    A run that was stopped in its warm-up begins again, maybe with another environment.
+
     Raises:
         ParameterError: it differs, or the record is damaged.
         StorageError: the record cannot be written.
     """
     file, found = run.path / FILE, describe(env)
     with storage(file):
-        if not file.exists():
+        begun = checkpoint.latest(run.path / "checkpoints") is not None or len(run.metrics())
+        if not (begun and file.exists()):
             run.check_lock()
             write_atomically(file, json.dumps(found, indent=2) + "\n")
             return

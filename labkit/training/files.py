@@ -1,5 +1,6 @@
 """Files that are never seen half-written: each is written under another name, then renamed."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -31,5 +32,9 @@ def flush_to_disk(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some shared folders, such as VirtualBox's, cannot do this for a directory.
+        if not (path.is_dir() and error.errno in (errno.EINVAL, errno.EBADF, errno.ENOTSUP)):
+            raise
     finally:
         os.close(descriptor)

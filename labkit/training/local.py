@@ -25,6 +25,7 @@ from labkit.sac.policies import ActorPolicy
 from labkit.training import checkpoint, run_lock
 from labkit.training.components import (
     NOISE_SEED,
+    RESUME_SEED,
     MakeEnv,
     TrainingComponents,
     build,
@@ -117,6 +118,12 @@ def train(
                 raise ParameterError(
                     "`components` must have a filled replay table, but theirs is empty: call "
                     "labkit.training.components.warm_up(config, components) first"
+                )
+            taken = int(components.agent.train_step_counter)
+            if checkpoint.latest(folder) is None and taken:
+                raise ParameterError(
+                    f"`components` must be new, but their agent has taken {taken} gradient steps "
+                    "that no checkpoint holds: make agent, table and environments again"
                 )
         training = LocalTraining(config, run, components)
         for env in (components.collect_env, components.eval_env):
@@ -289,8 +296,10 @@ class LocalTraining:
         self.policy.set_weights(self.learner.flat_weights())
         # Generators inside an environment, or of TF-Agents' buffer, are not saved: they get a seed
         # that no earlier part of the run used.
-        tf.random.set_seed(self.config.seed + self.step)
-        self.components.collect_env.seed(self.config.seed + self.step)
+        words = np.random.SeedSequence([self.config.seed, self.step, RESUME_SEED])
+        seed = int(words.generate_state(1)[0]) % 2**31
+        tf.random.set_seed(seed)
+        self.components.collect_env.seed(seed)
         with checkpoint.naming_damage(saved):
             seeded_env(self.components.collect_env).set_state(environment)
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from labkit.training.files import write_atomically
 # kernel writes its progress to this file, and the command draws the bar.
 FILE_VARIABLE = "LABKIT_PROGRESS"
 SECONDS_BETWEEN_UPDATES = 0.5
+WIDTH = 100  # characters of a bar
 # Front ends that show a cell's output while it runs set one of these: Jupyter's server, VS Code,
 # Colab, Kaggle. papermill, nbval and nbconvert set none and keep the last output only.
 FRONT_ENDS = ("JPY_SESSION_NAME", "VSCODE_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
@@ -81,7 +83,9 @@ class Display:
 
 class _TerminalSink(Sink):
     def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
-        sys.stderr.write("\r" + str(bar))
+        # A longer line would wrap, and each update would leave one behind.
+        bar.ncols = min(WIDTH, shutil.get_terminal_size().columns - 1)
+        sys.stderr.write("\r\033[K" + str(bar))
         sys.stderr.flush()
 
     def end(self, summary: str) -> None:
@@ -106,7 +110,7 @@ class Ticker:
     """Counts finished units; fast enough to be called at every step."""
 
     def __init__(self, label: str, total: int, unit: str, sinks: list[Sink], done: int = 0):
-        options = {"file": io.StringIO(), "ncols": 100}  # it only formats; the sinks show it
+        options = {"file": io.StringIO(), "ncols": WIDTH}  # it only formats; the sinks show it
         self._bar = tqdm(total=total, unit=unit, desc=label, initial=done, **options)
         self._sinks, self._shown, self._started = sinks, 0.0, time.monotonic()
 

@@ -4,6 +4,7 @@ import base64
 import os
 import random
 import re
+from pathlib import Path
 
 import gym
 import imageio.v2 as imageio
@@ -88,6 +89,16 @@ def test_duration_for_any_ratio_of_the_rates(
     meta, frames = read(recording.path)
     assert meta["fps"] == pytest.approx(min(fps, 1 / step_seconds), abs=0.01)
     assert abs(len(frames) / meta["fps"] - steps * step_seconds) < 1 / meta["fps"]
+
+
+def test_a_colon_in_a_path_is_no_protocol(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = Path("12:30:00") / "clip.mp4"
+    path.parent.mkdir()
+    with video.encoder(path, (WIDTH, HEIGHT), 25, 30) as write:
+        for shade in (0, 100, 200):
+            write(np.full((HEIGHT, WIDTH, 3), shade, np.uint8))
+    assert video._count_frames(path) == 3
 
 
 def minitaur_position(env):

@@ -71,3 +71,16 @@ def test_a_run_without_a_record_gets_one_and_a_damaged_one_is_named(small_config
     (tmp_path / FILE).write_text("{")
     with pytest.raises(labkit.ParameterError, match=f"{FILE} is damaged"):
         train(config, tmp_path, Target)
+
+
+def test_a_run_that_never_trained_takes_the_corrected_environment(small_config, tmp_path):
+    class Failing(WithWiderActions):
+        def step(self, action):
+            raise OSError("not yet")
+
+    fields = {"env_name": "Pendulum-v1", "replay": "tf_uniform", "num_eval_episodes": 1}
+    config = small_config(**fields, num_iterations=10)
+    with pytest.raises(OSError, match="not yet"):
+        train(config, tmp_path, Failing)
+    assert (tmp_path / FILE).exists()
+    assert train(config, tmp_path, Target).metrics().gradient_step.max() == 10

@@ -222,6 +222,20 @@ def test_components_with_an_empty_table_are_rejected(replay, small_config, tmp_p
     made.close()
 
 
+def test_components_that_were_trained_without_a_checkpoint_are_rejected(small_config, tmp_path):
+    """As the training cell of a notebook that is run again after it was interrupted twice."""
+    config = small_config(env_name="Target")
+    run = run_directory.open_run(tmp_path, config)
+    made = components.build(config, Target)
+    components.warm_up(config, made)
+    begun = local.LocalTraining(config, run, made)
+    with local.BackgroundThread("gradient steps") as thread:
+        begun.iterate(thread, StopRequest())
+    with pytest.raises(labkit.ParameterError, match="`components` must be new, but their agent"):
+        labkit.train(config, run, made)
+    made.close()
+
+
 def test_an_open_port_is_announced(small_config, monkeypatch, capsys):
     monkeypatch.setattr(ports, "faces_outward", lambda: True)
     ports.warn_once.cache_clear()

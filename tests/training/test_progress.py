@@ -1,6 +1,8 @@
 """Progress is seen where somebody looks, and nowhere else."""
 
+import io
 import json
+import os
 from types import SimpleNamespace
 
 from labkit.training import progress
@@ -69,3 +71,18 @@ def test_a_phase_that_ended_between_two_looks_is_shown_whole(monkeypatch):
         bar.show("evaluation", 5, "episodes", 0)
     assert ended[0].startswith("training: 100 it in ")
     assert ended[1].startswith("evaluation: 0 episodes in ")
+
+
+def test_a_bar_stays_on_one_line_of_a_narrow_terminal(monkeypatch):
+    written = io.StringIO()
+    monkeypatch.setattr(progress.sys, "stderr", written)
+    sink = progress._TerminalSink()
+    for columns, longest in ((60, 59), (200, progress.WIDTH)):
+        size = os.terminal_size((columns, 24))
+        monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda size=size: size)
+        ticker = progress.Ticker("training", 100_000, "it", [])
+        ticker._bar.set_postfix({"last return": "+12.3"}, refresh=False)
+        sink.show(ticker._bar, {})
+        line = written.getvalue().rpartition("\033[K")[2]
+        assert "training" in line
+        assert len(line) <= longest
