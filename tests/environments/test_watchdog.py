@@ -1,6 +1,10 @@
 """A watchdog ends when it is closed, whatever the environment has started."""
 
 import multiprocessing
+import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -20,3 +24,35 @@ def test_closing_does_not_wait_for_a_process_that_the_environment_forked():
     finally:
         child.kill()
         child.join()
+
+
+SUSPENDED = """
+import time
+from labkit.environments.watchdog import Watchdog
+watchdog = Watchdog(limit=3)
+watchdog.turn()
+print("begins", flush=True)
+for _ in range(20):
+    time.sleep(0.1)  # seconds: a step of two
+watchdog.turn()
+print("ended", flush=True)
+watchdog.close()
+"""
+
+
+@pytest.mark.timeout(60)
+def test_a_step_that_was_suspended_together_with_its_watcher_goes_on():
+    """As by Ctrl-Z and fg, or a container that is paused."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SUSPENDED], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout.readline() == "begins\n"
+        time.sleep(1.2)  # the watcher has looked at the step
+        os.killpg(process.pid, signal.SIGSTOP)
+        time.sleep(7)
+        os.killpg(process.pid, signal.SIGCONT)
+        assert process.stdout.readline() == "ended\n"
+        assert process.wait(timeout=20) == 0
+    finally:
+        process.kill()
