@@ -119,7 +119,7 @@ def train(
                     "`components` must have a filled replay table, but theirs is empty: call "
                     "labkit.training.components.warm_up(config, components) first"
                 )
-            taken = int(components.agent.train_step_counter)
+            taken = int(components.agent.train_step_counter.numpy())
             if checkpoint.latest(folder) is None and taken:
                 raise ParameterError(
                     f"`components` must be new, but their agent has taken {taken} gradient steps "
