@@ -112,6 +112,7 @@ def test_a_run_of_another_environment_is_refused_before_ray_starts(small_config,
     settings = small_config(env_name="Line")
     run = run_directory.open_run(tmp_path, settings)
     check_same_environment(run, make_environment(Line))
+    run.log(gradient_step=5, env_step=305, critic_loss=1.0)  # it has trained
     with pytest.raises(config.ParameterError, match="max_episode_steps: None there and 3 here"):
         labkit.train_on_ray(settings, run=run, make_env=Line, max_episode_steps=3)
 
