@@ -306,7 +306,8 @@ def from_notebook(
     known, later = {*fields, *others}, set[str]()
     for source in reversed(namespace.get("In", ())):
         names = assigned_parameters(source, known)
-        if known.intersection(names) <= later:  # a later cell has replaced this one
+        right = known.intersection(names)
+        if right and right <= later:  # a later cell has replaced this one
             names = [name for name in names if name in later]
         for name in names:
             if name not in known:

@@ -106,7 +106,7 @@ def declared(notebook: Path) -> list[str]:
 
 
 def _uses_labkit(notebook: Path) -> bool:
-    """Whether a code cell of the notebook imports labkit."""
+    """Whether labkit is imported in a code cell of the notebook."""
     cells = load_notebook_node(str(notebook)).cells
     code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
     return re.search(r"^\s*(import|from) labkit\b", code, re.M) is not None
