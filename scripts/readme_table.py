@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 (the lines of the page)
 
+import itertools
 from collections.abc import Sequence
 
 import long_run
@@ -22,13 +23,15 @@ MARKS = ("<!-- written by make results: begin -->", "<!-- written by make result
 def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     """Returns README.md with the study's results of the defaults between its two marks."""
     rows, figure, reached = [], "default/curve.png", []
-    for budget in results_page.budgets():
-        name, label = "defaults", "labkit, defaults"
+    budgets = results_page.budgets()
+    earlier = study.LAST_EARLIER, "labkit, earlier defaults"
+    for budget, (name, label) in itertools.product(
+        budgets, (("defaults", "labkit, defaults"), earlier)
+    ):
         runs = results_page.of(name, found, budget)
-        if not runs:
-            name, label = study.LAST_EARLIER, "labkit, earlier defaults"
-            runs = results_page.of(name, found, budget)
-        if not runs:
+        # After the longest training the earlier defaults stay: a policy of theirs is shown.
+        instead = name == study.LAST_EARLIER and results_page.of("defaults", found, budget)
+        if not runs or (instead and budget != max(budgets)):
             continue
         table = compare.scores(runs, study.iterations(name, budget))
         rows.append(
@@ -41,7 +44,9 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
             ]
         )
         above = int((table["return"] >= results_page.THRESHOLD).sum())
-        reached.append(f"{above} of {counted(len(table), 'run')} after {spaced(budget)} env steps")
+        which = "" if name == "defaults" else " of the earlier defaults"
+        runs_of = counted(len(table), "run") + which
+        reached.append(f"{above} of {runs_of} after {spaced(budget)} env steps")
         if len(runs) > 1 and name == "defaults":
             figure = f"curves-{budget}.png"
     rows += long_run.rows()
