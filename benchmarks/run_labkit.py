@@ -85,6 +85,8 @@ def time_training(
         base = run_directory.open_run(folder, config)
         stopwatch = Stopwatch(warmup, iterations, at_start)
         run = TimedRun(path=base.path, config=config, stopwatch=stopwatch)
+        # Each timing is a new run, and labkit.train rejects an agent that has trained without one.
+        parts.agent.train_step_counter.assign(0)
         with contextlib.suppress(EnoughError):
             labkit.train(config, run=run, components=parts)
     return stopwatch.result()
