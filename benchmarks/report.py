@@ -217,19 +217,24 @@ def _cpu_by_thread(results: dict[str, Any]) -> str:
     )
 
 
-def paired_ratios(growth: dict[str, Any]) -> list[float]:
-    """The speed at each size over that at the smallest: as `ratio`."""
+def paired_ratios(growth: dict[str, Any]) -> list[list[float]]:
+    """The speed at each size over that at the smallest, of each round."""
     smallest = growth["rates"][0]
     return [
-        statistics.median(rate / first for rate, first in zip(rates, smallest, strict=True))
+        [rate / first for rate, first in zip(rates, smallest, strict=True)]
         for rates in growth["rates"]
     ]
 
 
 def _growth(growth: dict[str, Any]) -> str:
     rows = [
-        (f"{size:,}".replace(",", " "), f"{rate:.1f}", f"{ratio:.2f}", f"{mib:.0f}")
-        for size, rate, ratio, mib in zip(
+        (
+            f"{size:,}".replace(",", " "),
+            f"{rate:.1f}",
+            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+            f"{mib:.0f}",
+        )
+        for size, rate, ratios, mib in zip(
             growth["sizes"],
             growth["rate"],
             paired_ratios(growth),
@@ -238,13 +243,14 @@ def _growth(growth: dict[str, Any]) -> str:
         )
     ]
     header = ("stored transitions", "iterations/s", "share of the first row", "resident MiB")
-    least, most = min(paired_ratios(growth)), max(growth["resident_mib"])
+    least = min(map(statistics.median, paired_ratios(growth)))
+    most = max(growth["resident_mib"])
     met = least >= GROWTH_AIM and most < MEMORY_AIM_MIB
     return (
         _table(header, rows)
         + "\n\nEach round gives the ratio of its own speeds; the share is the median of these "
-        + f"ratios. The aim is a share of at least {GROWTH_AIM}\nand memory use "
-        + f"below {MEMORY_AIM_MIB} MiB: "
+        + "ratios, with the lowest and the highest. The aim is a share of at least "
+        + f"{GROWTH_AIM}\nand memory use below {MEMORY_AIM_MIB} MiB: "
         + f"{'met' if met else 'missed'}. A stored transition takes "
         + f"{growth['bytes_per_transition']:.0f} bytes; its numbers alone are "
         + f"{growth['raw_bytes']} bytes."

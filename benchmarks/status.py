@@ -9,6 +9,7 @@ command again after each new measurement.
 # ruff: noqa: E501 (the lines of the page)
 
 import json
+import statistics
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,7 +103,7 @@ def sentence() -> str:
     )
     text = (
         f"With layers of the same size and {machine['cores']} cores, labkit's loop is {times:.1f} times as fast as the loop of the TF-Agents tutorial. labkit's defaults\n"
-        f"update the actor only in every second iteration. If both do the same work in each iteration, labkit's loop is {same:.1f} times as fast. {growth(results)}`make bench` measured\n"
+        f"update the actor only in every second iteration. If both do the same work in each iteration, labkit's loop is {same:.1f} times as fast. {fastest_peer(results)}{growth(results)}`make bench` measured\n"
         f"this on {machine['date']} (commit {machine['commit']})."
     )
     return text + reservation(caveats(machine))
@@ -112,9 +113,27 @@ def growth(results: dict[str, Any]) -> str:
     """README.md's sentences about a full table, with a space after them; empty without figures."""
     if "growth" not in results:
         return ""
-    share = report.paired_ratios(results["growth"])[-1]
+    shares = report.paired_ratios(results["growth"])[-1]
     smallest, largest = (spaced(results["growth"]["sizes"][place]) for place in (0, -1))
-    return f"With\n{largest} transitions in the replay table, the loop runs at {share:.0%} of the speed that it has with {smallest} (aim: at least {report.GROWTH_AIM:.0%}). "
+    return (
+        f"With\n{largest} transitions in the replay table, the loop ran at {statistics.median(shares):.0%} of the speed that it has with {smallest} "
+        f"(median of {len(shares)} rounds, which gave {min(shares):.0%} to {max(shares):.0%}; aim: at least {report.GROWTH_AIM:.0%}). "
+    )
+
+
+def fastest_peer(results: dict[str, Any]) -> str:
+    """README.md's sentences about the fastest other library, with a space after them."""
+    measured = results["implementations"]
+    typical = report.medians(measured)
+    peers = [key for key in report.AIMS if key.startswith("sbx") and key in typical]
+    if not peers:
+        return ""
+    peer = max(peers, key=lambda key: typical[key]["rate"])
+    times, same = (report.ratio(measured, key, peer) for key in ("labkit", "labkit_same"))
+    return (
+        f"The fastest other library measured is\n{measured[peer]['label']}: labkit's loop is {times:.2f} times as fast as it, and {same:.2f} times with the same work "
+        f"(aim: {report.AIMS[peer]}). "
+    )
 
 
 def reservation(limits: Sequence[str]) -> str:

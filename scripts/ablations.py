@@ -223,22 +223,22 @@ REASONS = """
 The reason for each choice:
 
 - **Reward scale and initial temperature** together set the weight of the reward against the entropy bonus. The Minitaur's reward is about 0.02 a
-  step when it walks, and 0.0025 in absolute value for random actions. At α = 1 the entropy bonus is about 5 a step (eight actions between -1 and 1, in nats), so the return that the critic learns is
+  step when it walks, and about 0.002 in absolute value for random actions (notebook 03 measures it). At α = 1 the entropy bonus is about 5 a step (eight actions between -1 and 1, in nats), so the return that the critic learns is
   almost all entropy. With a scale of 20 and log α = -4, reward and bonus have a similar magnitude from the first step.
 - **Observation scale**: under random actions, motor velocities vary by 13 rad/s, motor angles by 0.3 rad, and the three components of the base's quaternion that tell its tilt and heading by 0.04 to 0.09. Without scaling, the
   velocities dominate the input of the first layer. The divisors bring angles, velocities, torques and tilt to a similar size: after the division, angles and tilt vary about half as much as velocities (notebook 03 measures this). The earlier scale divided angles by 3.14 and the quaternion by 1, so after the division both varied by about a tenth of what the velocities did.
 - **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 steps after it was stored. labkit keeps 1 000 000.
 - **Recent transitions**: a transition holds the rewards of five steps of the policy that collected it. Nothing corrects them for a later policy, so an old transition says too little about what
   the present policy earns. A table of the newest 20 000 alone (`small-table`) learns fast, but its robots still fell late in training, perhaps because it forgets what earlier falls taught (the [trials](trials/README.md) count the falls of one seed). So half of each batch comes from the newest
-  20 000 transitions, and half from all (compare Wang and Ross, 2019).
-- **Symmetry augmentation**: the mirror image of what the robot did is something it could have done, too. So every second transition of a batch is reflected (Mishra et al., 2019), and what the robot learns for one leg, it learns for the opposite leg.
-- **Target entropy** of -4 is TF-Agents' default, minus half a nat for each dimension of the action. It asks for more noise in the actions than minus one nat (Haarnoja et al., 2018), which was labkit's default before (`earlier-target-entropy-8`).
+  20 000 transitions, and half from all (compare [Wang and Ross, 2019](https://arxiv.org/abs/1906.04009)).
+- **Symmetry augmentation**: the mirror image of what the robot did is something it could have done, too. So every second transition of a batch is reflected ([Mishra et al., 2019](https://arxiv.org/abs/1910.00528)), and what the robot learns for one leg, it learns for the opposite leg.
+- **Target entropy** of -4 is TF-Agents' default, minus half a nat for each dimension of the action. It asks for more noise in the actions than minus one nat ([Haarnoja et al., 2018](https://arxiv.org/abs/1812.05905)), which was labkit's default before (`earlier-target-entropy-8`).
 - **n-step returns**: an action lasts 10 ms and moves a walking robot by one to three centimetres. The sum of five rewards carries more signal than a single one.
   One update also carries a value back over five states instead of one, so a value needs only a fifth as many updates to reach an earlier state.
 - **Discount**: at 0.99 per step of 10 ms, the horizon is about one second, so a fall loses about one second of reward. At 0.995 the horizon is two seconds.
 - **Learning rates** of 1e-3 learn fast, but late in training they make the policy change much between two evaluations. So they decay: those of the critics to a half after 20 000
   gradient steps, to a third after 40 000, those of the actor and the temperature, which take every second step, half as fast. The formula 1 / (1 + t / 20 000) does not depend on the length of the run, so a run can be continued.
 - **Warm-up** of 5 000 env steps; the tutorial has 10 000. Random actions hardly move the robot, so a shorter warm-up leaves more steps for useful experience.
-- **Delayed actor**: the actor and the temperature take a gradient step after every second step of the critics (Fujimoto et al., 2018). It saves arithmetic.
+- **Delayed actor**: the actor and the temperature take a gradient step after every second step of the critics ([Fujimoto et al., 2018](https://arxiv.org/abs/1802.09477)). It saves arithmetic.
 - **Normalised critics**: layer normalisation limits how far the critics extrapolate to actions that were never tried.
 """

@@ -22,7 +22,8 @@ MARKS = ("<!-- written by make results: begin -->", "<!-- written by make result
 
 def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     """Returns README.md with the study's results of the defaults between its two marks."""
-    rows, figure, reached = [], "default/curve.png", []
+    rows, reached = [], []
+    figure, drawn = "default/curve.png", "the run of the committed notebook"
     budgets = results_page.budgets()
     earlier = study.LAST_EARLIER, "labkit, earlier defaults"
     for budget, (name, label) in itertools.product(
@@ -47,8 +48,8 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
         which = "" if name == "defaults" else " of the earlier defaults"
         runs_of = counted(len(table), "run") + which
         reached.append(f"{above} of {runs_of} after {spaced(budget)} env steps")
-        if len(runs) > 1 and name == "defaults":
-            figure = f"curves-{budget}.png"
+        if len(runs) >= study.SEEDS and name == "defaults":
+            figure, drawn = f"curves-{budget}.png", results_page.drawn(len(runs))
     rows += long_run.rows()
     tutorial_steps, tutorial_return = run_plots.PUBLISHED_CURVE[-1]
     published = [
@@ -57,7 +58,11 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
             tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS,
             tutorial_return,
         ),
-        ("PPO2 (rl-baselines-zoo), as published", 2_000_000, results_page.PPO2),
+        (
+            f"[PPO2]({results_page.PPO2_SOURCE}) (rl-baselines-zoo), as published",
+            2_000_000,
+            results_page.PPO2,
+        ),
     ]
     rows += [[name, spaced(steps), f"{score:+.2f}", "", ""] for name, steps, score in published]
     rows += [
@@ -69,6 +74,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
             "",
         ]
         for label, scores in peers.returns_by_peer(peers.results()).items()
+        if not label.endswith("earlier choices")  # their page has these, too
     ]
     columns = ["Minitaur", "env steps", "return of an episode", "worst seed", "mean distance"]
     body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
@@ -76,5 +82,5 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
 The return of an episode is the sum of its rewards. An episode terminates when the robot falls, and is truncated after 1000 steps
 (ten seconds). Gym counts this environment as solved at a return of {results_page.THRESHOLD} (its `reward_threshold`){f". With labkit, {listed(reached)} reached it" if reached else ""}.
 
-![Returns over env steps, and published results](results/minitaur/{figure})"""
+![Returns over env steps: {drawn}, and published results](results/minitaur/{figure})"""
     return between(text, MARKS, body)

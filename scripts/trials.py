@@ -146,7 +146,7 @@ def small_tables() -> str:
         "transitions, which never drops one here, holds mostly the rewards of weaker policies. With the newest 20 000 transitions alone, three seeds had "
         f"{', '.join(shorter[:-1])} and {shorter[-1]} (seeds 21 to 23) after 60 000 env steps, and the last of them {at(100_000, 'capacity-20000', 23)} after 100 000. "
         f"With the newest 10 000, one seed learned as fast, but fell at once in an evaluation on the way. With the mean of the critics in place of their minimum, a run was at {at(35_000, 'capacity-20000_mean-of-critics', 23)} after 35 000 env steps and was stopped. "
-        f"With 20 000 transitions and a target entropy of -8, two seeds had {at(60_000, 'capacity-20000_target-entropy-8', 25)} and {at(60_000, 'capacity-20000_target-entropy-8', 26)} "
+        f"With 20 000 transitions and a target entropy of -8, two seeds had {at(60_000, 'capacity-20000_target-entropy-8', 25, True)} and {at(60_000, 'capacity-20000_target-entropy-8', 26, True)} "
         f"(seeds 25 and 26) after 60 000 env steps, {at(100_000, 'capacity-20000_target-entropy-8', 25)} and {at(100_000, 'capacity-20000_target-entropy-8', 26)} after 100 000. "
         f"{early_falls()} So collected episodes of 250 env steps were tried, which have more beginnings. Early falls became rare, but some robots fell later than 250 env steps, which no training episode reaches."
     )
@@ -212,10 +212,11 @@ def early_falls() -> str:
     )
 
 
-def at(env_step: int, name: str, seed: int) -> str:
-    """The mean return of a trial's last evaluation at this env step."""
+def at(env_step: int, name: str, seed: int, count: bool = False) -> str:
+    """The mean return of a trial's last evaluation at this env step; with `count`, its episodes."""
     _, rows = read(TRIALS / name / f"seed-{seed}")
-    return f"{np.mean(rows[rows.env_step == env_step].returns.iloc[-1]):+.2f}"
+    returns = rows[rows.env_step == env_step].returns.iloc[-1]
+    return f"{np.mean(returns):+.2f}{f' ({len(returns)} episodes)' if count else ''}"
 
 
 def repeated_actions() -> str:
