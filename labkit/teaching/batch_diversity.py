@@ -15,7 +15,7 @@ def autocorrelation(values: np.ndarray, lags: Sequence[int]) -> np.ndarray:
     return np.array([centred[: len(centred) - lag] @ centred[lag:] / square for lag in lags])
 
 
-def worth(values: np.ndarray, batch: int) -> float:
+def effective_sample_size(values: np.ndarray, batch: int) -> float:
     """How many independent values average as well as `batch` consecutive ones.
 
     The variance of all values, divided by that of the means of consecutive batches: `batch` if the

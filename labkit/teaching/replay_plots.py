@@ -42,6 +42,7 @@ def coverage(
     batches: Mapping[str, np.ndarray],
     sizes: Sequence[int],
     covered: np.ndarray,
+    edges: np.ndarray,
 ) -> Figure:
     """Two batches among all states on the left, covered cells over the buffer's size on the right.
 
@@ -50,11 +51,16 @@ def coverage(
         batches: label → the points of a batch, `[batch, 2]`.
         sizes: of buffers, in transitions.
         covered: mean number of cells that a batch covers, `[sizes]`.
+        edges: inner edges of the cells along both axes, `[cells - 1, 2]`.
     """
     with subplots(10, 3.8, 1, 2) as (figure, (left, right)):
         left.plot(*points.T, ".", color="#cccccc", markersize=2, label="all transitions")
         for (label, batch), colour in zip(batches.items(), (ORANGE, BLUE), strict=False):
             left.plot(*batch.T, "o", color=colour, markersize=4, label=label)
+        for draw, along in zip((left.axvline, left.axhline), edges.T, strict=True):
+            for edge in along:
+                draw(edge, color="#dddddd", linewidth=0.8, zorder=0)
+        left.grid(visible=False)
         left.set(xlabel="cart position (m)", ylabel="pole angle (degrees)")
         left.set_title("states of two batches")
         left.legend(loc="lower right", fontsize=8, frameon=True, markerscale=3)
@@ -81,7 +87,7 @@ def return_curves(table: pd.DataFrame) -> Figure:
             band = "worst to best seed"
             axes.fill_between(runs.index, low, high, color=colour, alpha=0.2, label=band)
             axes.plot(runs.index, runs.mean(axis=1), color=colour, label="mean of the seeds")
-            label_axes(axes, "env steps", "", name)
+            label_axes(axes, "env steps after the warm-up", "", name)
             axes.xaxis.set_major_locator(MaxNLocator(3))
             axes.set_ylim(0, 205)
         rows[0][0].set_ylabel("mean return")

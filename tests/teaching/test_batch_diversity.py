@@ -16,8 +16,9 @@ def test_autocorrelation_of_a_wave_and_of_noise():
 
 def test_a_batch_of_equal_values_is_worth_one_row():
     noise = np.random.default_rng(0).normal(size=64_000)
-    assert batch_diversity.worth(noise, 32) == pytest.approx(32, rel=0.1)
-    assert batch_diversity.worth(np.repeat(noise[:2_000], 32), 32) == pytest.approx(1)
+    assert batch_diversity.effective_sample_size(noise, 32) == pytest.approx(32, rel=0.1)
+    repeated = np.repeat(noise[:2_000], 32)
+    assert batch_diversity.effective_sample_size(repeated, 32) == pytest.approx(1)
 
 
 def test_a_grid_counts_cells_and_puts_outliers_into_the_outermost():
