@@ -16,6 +16,7 @@ from labkit.plotting import run_plots, style
 BASELINE = "black"
 COLORS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, "#E69F00", "#56B4E9")
 MAX_LABEL_LENGTH = 60  # characters of a setting's name in a legend
+MAX_SEEDS = 20  # in the figure of the power
 # estool plays up to 3000 steps (`max_episode_length` in its model.py), where the registered
 # environment truncates after 1000: its score may come from longer episodes.
 ESTOOL_STEPS = 3000
@@ -53,14 +54,16 @@ def curves(
         if published:
             _published(axes)
         others = [name for name in settings if name != baseline]
-        for name, members in settings.items():
-            table = compare.curve(members, budget)
+        tables = {name: compare.curve(members, budget) for name, members in settings.items()}
+        for name, table in tables.items():
             if name == baseline:
                 _curve(axes, table, name, BASELINE)
             elif name in others[: len(COLORS)]:
                 _curve(axes, table, name, COLORS[others.index(name)])
             else:
                 _grey_curve(axes, table, last=name == others[-1])
+        # The published curve may be longer: its end would leave a part of the axes empty.
+        axes.set_xlim(right=1.03 * max(table.index.max() for table in tables.values()))
         style.label_axes(axes, "env steps", run_plots.RETURN, title)
         rows = len(axes.get_legend_handles_labels()[1])
         figure.set_figheight(3.8 + 0.2 * rows)
@@ -119,18 +122,18 @@ def ranking(
     return figure
 
 
-def power_over_seeds(std: float, differences: Sequence[float], max_seeds: int = 20) -> Figure:
+def power_over_seeds(std: float, differences: Sequence[float]) -> Figure:
     """Draws the power of a study of two settings over the number of seeds of each.
 
     `std` is the standard deviation of the final return over seeds, the same for both settings.
-    Each of the `differences` of the true means has a line, up to `max_seeds`.
+    Each of the `differences` of the true means has a line, up to `MAX_SEEDS`.
     """
-    counts = np.arange(2, max_seeds + 1)
+    counts = np.arange(2, MAX_SEEDS + 1)
     with style.subplots(8, 3.6) as (figure, axes):
         axes.axhline(0.8, color=style.GREY, linewidth=1, linestyle="--", label="power 0.8")
         for color, difference in zip(COLORS, differences, strict=False):
             powers = [statistics.power(difference, (std, std), n, 0.05) for n in counts]
-            label = f"{difference:.3g} ({difference / std:.2g} σ)"
+            label = f"{difference:.2g} ({difference / std:.2g} σ)"
             axes.plot(counts, powers, "o-", markersize=4, color=color, label=label)
         axes.set_ylim(0, 1.03)
         style.label_axes(axes, "seeds of each setting", "power (probability of detection)")

@@ -77,19 +77,18 @@ def _arrow(axes: Axes, start: str, end: str, what: str) -> None:
 def evaluations(runs: Mapping[str, pd.DataFrame]) -> Figure:
     """Mean return of the evaluations over env steps and over minutes, one line for each run.
 
+    The last evaluation is a square without a line: it plays other episodes than those before.
     `runs` maps a label to the table of `run.metrics()`.
     """
     with subplots(9, 3.6, 1, 2, sharey=True) as (figure, (left, right)):
-        left.set_prop_cycle(color=COLORS)
-        right.set_prop_cycle(color=COLORS)
-        for label, table in runs.items():
-            shown = table.dropna(subset="eval_return").sort_values("env_step")
-            left.plot(shown.env_step, shown.eval_return, "o-", markersize=4, label=label)
-            shown = shown.sort_values("wall_seconds")
-            right.plot(shown.wall_seconds / 60, shown.eval_return, "o-", markersize=4)
+        for (label, table), colour in zip(runs.items(), COLORS, strict=False):
+            shown = table.dropna(subset="eval_return").sort_values("gradient_step")
+            for axes, x in ((left, shown.env_step), (right, shown.wall_seconds / 60)):
+                axes.plot(x[:-1], shown.eval_return[:-1], "o-", ms=4, color=colour, label=label)
+                axes.plot(x[-1:], shown.eval_return[-1:], "s", ms=6, color=colour)
         label_axes(left, "env steps", "mean deterministic return")
         right.set_xlabel("minutes")
-        figure.legend(loc="outside lower center", ncols=4)
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 

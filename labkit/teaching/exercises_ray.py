@@ -205,26 +205,26 @@ def lost_rows(answer: Callable) -> None:
 
 def workers_fed(answer: Callable) -> None:
     """04.6: how many workers never wait for the learner."""
-    for learner, ratio, worker in ((150, 4, 200), (200, 1, 400), (100, 32, 200)):
-        given, true = number_of(call(answer, learner, ratio, worker)), learner * ratio / worker
+    for learner, steps, worker in ((150, 4, 200), (200, 1, 400), (100, 32, 200)):
+        given, true = number_of(call(answer, learner, steps, worker)), learner * steps / worker
         if np.isclose(given, true):
             continue
-        found = f"{learner} gradient steps/s, {ratio} env steps for each, workers of {worker} env "
+        found = f"{learner} gradient steps/s, {steps} env steps for each, workers of {worker} env "
         found += f"steps/s: you say {given:g}. "
-        if np.isclose(given, learner / ratio / worker):
+        if np.isclose(given, learner / steps / worker):
             raise WrongAnswer(
-                f"{found}You divide by the ratio: each gradient step asks for {ratio} env steps, "
-                "so the learner takes more of them, not fewer."
+                f"{found}You divide by `collect_steps`: each gradient step asks for {steps} env "
+                "steps, so the learner takes more of them, not fewer."
             )
         if np.isclose(given, 1 / true):
             raise WrongAnswer(f"{found}That is inverted: it is how many learners one worker needs.")
         if np.isclose(given, learner / worker):
-            raise WrongAnswer(f"{found}You left out the ratio.")
+            raise WrongAnswer(f"{found}You left out `collect_steps`.")
         if given in (np.floor(true), np.ceil(true)):
             raise WrongAnswer(
                 f"{found}Do not round: with half a worker, one worker waits half of the time."
             )
-        raise WrongAnswer(f"{found}The learner uses {learner * ratio} env steps a second.")
+        raise WrongAnswer(f"{found}The learner uses {learner * steps} env steps a second.")
 
 
 def traffic(answer: Callable) -> None:

@@ -83,10 +83,10 @@ def squashed_log_prob(answer: Callable) -> None:
     given = _one_number(call(answer, u, mean, deviation, half_range), u)
     normals = {
         "": np.sum(stats.norm.logpdf(u, mean, deviation)),
-        "`deviation` is a standard deviation: do not square it.": np.sum(
+        "`std` is a standard deviation: do not square it.": np.sum(
             stats.norm.logpdf(u, mean, deviation**2)
         ),
-        "`deviation` is a standard deviation: do not take its root.": np.sum(
+        "`std` is a standard deviation: do not take its root.": np.sum(
             stats.norm.logpdf(u, mean, np.sqrt(deviation))
         ),
     }

@@ -229,7 +229,7 @@ def test_figures_show_the_data(folder):
     dots = [line.get_xdata().tolist() for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
     assert dots == [[1.0, 2.0, 3.0, 4.0, 50.0]]
     assert "mean of 2 seeds" in {str(line.get_label())[-15:] for line in axes.lines}
-    power = comparison_plots.power_over_seeds(2.0, [2.0, 4.0], max_seeds=10).axes[0]
+    power = comparison_plots.power_over_seeds(2.0, [2.0, 4.0]).axes[0]
     assert power.lines[2].get_ydata()[-1] > power.lines[1].get_ydata()[-1] > 0.4
     with pytest.raises(ValueError, match="nothing to draw"):
         comparison_plots.curves(found, 999)
@@ -281,6 +281,7 @@ def test_published_scores_are_drawn(folder):
     axes = comparison_plots.curves(compare.find_runs(folder)[0], 20, published=True).axes[0]
     heights = {float(line.get_ydata()[0]) for line in axes.lines}
     assert {11.33, 13.96, 15.0} <= heights
+    assert axes.get_xlim()[1] == pytest.approx(1.03 * 30), "the published curve is longer"
     assert pd.Series([str(line.get_label()) for line in axes.lines]).str.contains("PPO2").any()
 
 

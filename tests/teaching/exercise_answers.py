@@ -764,9 +764,9 @@ WRONG: dict[str, Wrong] = {
         "nothing": ("lost_rows = lambda taken, chunk: 0", "the rest, 34, is lost"),
     },
     "04.6": {
-        "divided": ("workers_fed = lambda l, r, w: l / r / w", "You divide by the ratio"),
+        "divided": ("workers_fed = lambda l, r, w: l / r / w", "You divide by `collect_steps`"),
         "inverted": ("workers_fed = lambda l, r, w: w / (l * r)", "That is inverted"),
-        "no ratio": ("workers_fed = lambda l, r, w: l / w", "You left out the ratio"),
+        "no ratio": ("workers_fed = lambda l, r, w: l / w", "You left out `collect_steps`"),
         "whole": ("workers_fed = lambda l, r, w: l * r // w", "Do not round"),
         "rounded up": ("workers_fed = lambda l, r, w: np.ceil(l * r / w)", "Do not round"),
         "a guess": ("workers_fed = lambda l, r, w: 7", "uses 600 env steps a second"),
