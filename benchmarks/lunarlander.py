@@ -40,7 +40,7 @@ from labkit.analysis import tracked_runs
 from labkit.cli import watch
 from labkit.errors import ParameterError
 from labkit.sac.evaluation import evaluate
-from labkit.training import run_directory, signals
+from labkit.training import resuming, run_directory, signals
 
 ENV = "LunarLanderContinuous-v2"
 MOST_ENV_STEPS = 300_000
@@ -100,7 +100,7 @@ def solve(executor: str, seed: int) -> bool:
 
 def has_ended(path: Path, config: labkit.SACConfig) -> bool:
     """Whether a run is solved, or has spent its budget."""
-    return bool(solved_at(path)) or run_directory.is_finished(path, config)
+    return bool(solved_at(path)) or resuming.is_finished(path, config)
 
 
 def stop_when_solved(path: Path, stop: Path, over: threading.Event, seconds: float = 1) -> None:

@@ -20,7 +20,7 @@ from benchmarks.implementations import ROOT
 from benchmarks.page_text import between, counted, listed, markdown, spaced
 from benchmarks.status import caveats, reservation
 from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
-from labkit.training import run_directory
+from labkit.training import resuming, run_directory
 
 RESULTS = ROOT / "results" / "lunarlander"
 SUMMARY = ROOT / "docs" / "distributed.md"
@@ -52,7 +52,7 @@ def row(path: Path) -> dict[str, Any]:
     evaluated = table.dropna(subset="eval_return")
     looks = evaluated if reached is None else evaluated[evaluated.env_step <= reached[0]]
     config = run_directory.read_config(path)
-    spent = run_directory.is_finished(path, config)
+    spent = resuming.is_finished(path, config)
     file = path / CONFIRMATION
     confirmed = json.loads(file.read_text()) if file.exists() else {}
     return {

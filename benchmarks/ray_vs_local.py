@@ -29,7 +29,7 @@ from benchmarks.implementations import ROOT
 from benchmarks.page_text import between, counted, markdown, spaced
 from labkit.analysis import statistics, tracked_runs
 from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
-from labkit.training import run_directory
+from labkit.training import resuming, run_directory
 
 STUDY = ROOT / "results" / "minitaur" / "v0.1" / "study"
 RUNS, RESULTS = ROOT / "runs" / "ray_vs_local", ROOT / "results" / "ray_vs_local"
@@ -70,7 +70,7 @@ FIELDS = (
 def train(config: labkit.SACConfig) -> Path:
     """Makes, or resumes, one run on Ray unless it is finished; returns its directory."""
     path = RUNS / f"ray-{config.seed}"
-    if not (path / "config.json").exists() or not run_directory.is_finished(path, config):
+    if not (path / "config.json").exists() or not resuming.is_finished(path, config):
         labkit.train_on_ray(config, 1, run=run_directory.open_run(path, config))
     return path
 

@@ -12,8 +12,10 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator
+from typing import IO
 
 import threadpoolctl
 
@@ -107,32 +109,72 @@ def end_with_launcher() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class _Hidden:
+    """What is printed while blocks of `quiet` are open: nested ones, or ones of several threads.
+
+    The first block redirects the output, and the last one restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._blocks = threading.Lock(), 0
+        self._restore = contextlib.ExitStack()
+        self._text = io.StringIO()
+        self._file: IO[bytes] = io.BytesIO()
+
+    def open(self) -> None:
+        with self._lock:
+            self._blocks += 1
+            if self._blocks == 1:
+                self._redirect()
+
+    def _redirect(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, ValueError):
+                stream.flush()
+        self._file = file = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `_restore`)
+        self._restore.callback(file.close)
+        for descriptor in (1, 2):
+            kept = os.dup(descriptor)
+            self._restore.callback(os.close, kept)
+            self._restore.callback(os.dup2, kept, descriptor)
+            os.dup2(file.fileno(), descriptor)
+        self._text = io.StringIO()
+        self._restore.enter_context(contextlib.redirect_stdout(self._text))
+        self._restore.enter_context(contextlib.redirect_stderr(self._text))
+
+    def close(self, show: bool) -> None:
+        """Ends a block; the last one prints what was hidden if `show`."""
+        with self._lock:
+            self._blocks -= 1
+            if self._blocks:
+                return
+            text = self._text.getvalue() if show else ""
+            if show:
+                self._file.seek(0)
+                text += self._file.read().decode(errors="replace")
+            self._restore.close()
+        if text:
+            sys.stderr.write(text)
+
+
+_hidden = _Hidden()
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Hides what Python and native code print inside the block, unless it raises an exception.
 
     Reverb, PyBullet and CUDA write to file descriptors 1 and 2, past Python's redirection.
     """
-    with tempfile.TemporaryFile() as hidden, contextlib.ExitStack() as restore:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError, ValueError):
-                stream.flush()
-        for descriptor in (1, 2):
-            kept = os.dup(descriptor)
-            restore.callback(os.close, kept)
-            restore.callback(os.dup2, kept, descriptor)
-            os.dup2(hidden.fileno(), descriptor)
-        text = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
-                yield
-        except ParameterError:
-            raise
-        except BaseException:
-            restore.close()
-            hidden.seek(0)
-            sys.stderr.write(text.getvalue() + hidden.read().decode(errors="replace"))
-            raise
+    _hidden.open()
+    show = False
+    try:
+        yield
+    except BaseException as error:
+        show = not isinstance(error, ParameterError)
+        raise
+    finally:
+        _hidden.close(show)
 
 
 def installed_version(package: str) -> str | None:

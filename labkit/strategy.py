@@ -162,7 +162,10 @@ def replica_slice(values: "tf.Tensor", replicas: int) -> "tf.Tensor":
 
 
 def learner_gpus(strategy: str) -> int:
-    """How many GPUs Ray reserves for the learner: all that its strategy would use."""
+    """How many GPUs Ray reserves for the learner: those that its strategy may use.
+
+    With `auto` and a batch that the number of GPUs does not divide, the learner uses fewer.
+    """
     import tensorflow as tf
 
     available = len(tf.config.list_physical_devices("GPU"))

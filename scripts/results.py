@@ -16,7 +16,7 @@ import labkit
 from labkit.analysis import compare, tracked_runs
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
-from labkit.training import run_directory
+from labkit.training import resuming
 from labkit.training.run_directory import read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -101,7 +101,7 @@ def _finished(job: study.Job) -> bool:
     local = RUNS / job.setting / f"seed-{job.seed}"
     place = local if local.exists() else KEPT / job.setting / f"seed-{job.seed}"
     config = SACConfig(num_iterations=job.iterations)
-    return (place / "config.json").exists() and run_directory.is_finished(place, config)
+    return (place / "config.json").exists() and resuming.is_finished(place, config)
 
 
 @main.command()

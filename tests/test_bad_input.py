@@ -515,6 +515,15 @@ def test_a_second_interrupt_stops_at_once():
         os.kill(os.getpid(), signal.SIGINT)
 
 
+def test_an_interrupt_is_announced_also_where_output_is_hidden(capsys):
+    with local.stop_request() as stop:
+        with labkit.quiet():
+            os.kill(os.getpid(), signal.SIGINT)
+        assert stop
+        assert stop
+    assert capsys.readouterr().err.count("interrupt once more to stop at once") == 1
+
+
 FIELDS = [field.name for field in SACConfig.__attrs_attrs__]
 ANYTHING = (
     some.none() | some.booleans() | some.integers() | some.floats() | some.text(max_size=20)

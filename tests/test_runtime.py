@@ -95,3 +95,48 @@ def test_windows_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr(runtime.sys, "platform", "win32")
     with pytest.raises(ImportError, match="on Windows use WSL2, or Colab"):
         runtime.prepare()
+
+
+TWO_THREADS = """
+import os, sys, threading, labkit
+entered, left = threading.Event(), threading.Event()
+
+def first():
+    with labkit.quiet():
+        entered.wait(60)
+    left.set()
+
+thread = threading.Thread(target=first)
+thread.start()
+with labkit.quiet():
+    entered.set()
+    left.wait(60)  # the block that began first ends first
+    print("hidden")
+    os.write(1, b"hidden")
+thread.join()
+print("shown", flush=True)
+os.write(1, b"shown, too")
+with labkit.quiet():
+    with labkit.quiet():
+        print("of the inner block")
+    try:
+        with labkit.quiet():
+            print("of a block that failed")
+            raise ValueError
+    except ValueError:
+        pass
+try:
+    with labkit.quiet():
+        with labkit.quiet():
+            print("the reason")
+            raise ValueError
+except ValueError:
+    pass
+"""
+
+
+def test_output_comes_back_after_blocks_of_two_threads_and_nested_ones():
+    command = [sys.executable, "-c", TWO_THREADS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    assert done.stdout == "shown\nshown, too"
+    assert done.stderr == "the reason\n"

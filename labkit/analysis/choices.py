@@ -27,11 +27,11 @@ Fields = dict[str, Any]
 Scores = Mapping[int, Mapping[int, list[float]]]  # by env step and seed: returns of its runs
 
 
-def show_study(folder: Folder, without: Mapping[str, Any] = TUTORIAL) -> pd.DataFrame:
+def show_study(folder: Folder) -> pd.DataFrame:
     """The score with and without each choice, from the runs of the Minitaur below a folder.
 
     For each field it looks for two settings that differ in this field alone: one has the value in
-    `without` (by default, that of the TF-Agents tutorial), the other labkit's default. Of several
+    the TF-Agents tutorial, the other labkit's default. Of several
     such pairs it takes the one with the most seeds of each setting, then the one with the most
     seeds of either; from three seeds of each on, one at the present defaults comes first. A field
     without a pair has no row, and a folder without readable runs gives no rows. The three learning
@@ -50,7 +50,7 @@ def show_study(folder: Folder, without: Mapping[str, Any] = TUTORIAL) -> pd.Data
     settings = _settings([run for run in runs if run.config.env_name == TUTORIAL_ENVIRONMENT])
     defaults = setting_fields(SACConfig(), {})
     rows = {}
-    for name, value in with_one_rate(without).items():
+    for name, value in with_one_rate(TUTORIAL).items():
         pairs = [
             pair
             for plain, plain_scores in settings

@@ -109,12 +109,12 @@ def with_several_seeds(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]
 # --- verdicts
 
 
-def against(table: pd.DataFrame, baseline: str = NAME) -> pd.DataFrame:
-    """Compares the interquartile mean (IQM) of each setting with that of the baseline.
+def against(table: pd.DataFrame) -> pd.DataFrame:
+    """Compares the interquartile mean (IQM) of each setting with that of the baseline, `NAME`.
 
     Args:
-        table: as of `compare.scores`, each seed once, two seeds or more of each setting.
-        baseline: a setting; without it in `table` the result is empty.
+        table: as of `compare.scores`, each seed once, two seeds or more of each setting. Without
+            the baseline, the result is empty.
 
     Returns:
         One row per other setting, the highest difference first, indexed by setting, with the
@@ -122,7 +122,7 @@ def against(table: pd.DataFrame, baseline: str = NAME) -> pd.DataFrame:
         corrected (p by Holm's method for the number of rows); see `statistics.iqm_difference`.
     """
     groups = {str(name): group["return"].to_numpy() for name, group in table.groupby("setting")}
-    theirs = groups.pop(baseline, None)
+    theirs = groups.pop(NAME, None)
     rows = {}
     for name, ours in groups.items() if theirs is not None else ():
         difference, interval, p = statistics.iqm_difference(ours, theirs)
@@ -133,22 +133,22 @@ def against(table: pd.DataFrame, baseline: str = NAME) -> pd.DataFrame:
     return found.sort_values("difference", ascending=False)
 
 
-def verdict(compared: pd.DataFrame, setting: str, baseline: str = NAME) -> str:
+def verdict(compared: pd.DataFrame, setting: str) -> str:
     """One sentence about a row of `against`; only the corrected p-value decides."""
     row = compared.loc[setting]
-    text = f"IQM of {setting} minus {baseline} is {row.difference:+.2f}"
+    text = f"IQM of {setting} minus {NAME} is {row.difference:+.2f}"
     text += f" (95 % interval {row.low:+.2f} to {row.high:+.2f}): "
     found = f"Holm's p = {row.corrected:.2g}"
     if row.corrected < SIGNIFICANCE:
-        return f"{text}{'higher' if row.difference > 0 else 'lower'} than {baseline}, {found}."
+        return f"{text}{'higher' if row.difference > 0 else 'lower'} than {NAME}, {found}."
     text += f"no detectable difference, {found}"
     if row.p < SIGNIFICANCE:
         text += f"; without the correction for {len(compared)} tests, p = {row.p:.2g}"
     return f"{text}."
 
 
-def verdicts(compared: pd.DataFrame, baseline: str = NAME) -> str:
+def verdicts(compared: pd.DataFrame) -> str:
     """A line for each row of `against`, or one that says why there is none."""
     if compared.empty:
-        return f"Nothing to compare: no second setting, or {baseline}, has two seeds or more."
-    return "\n".join(verdict(compared, str(name), baseline) for name in compared.index)
+        return f"Nothing to compare: no second setting, or {NAME}, has two seeds or more."
+    return "\n".join(verdict(compared, str(name)) for name in compared.index)

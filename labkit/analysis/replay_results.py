@@ -13,6 +13,7 @@ COLUMNS = ("memory", "learning_rate", "seed", "env_step", "mean_return")
 FIRST_TUNING_SEED = 100  # seeds from here on chose the learning rates, and are not reported
 COMMON_RATE = 3e-3  # for the second comparison, with one learning rate for all memories
 LAST = 5  # evaluations that make up the score at the end of a run
+REFERENCE = "large"  # the memory that the others are compared with
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -63,20 +64,17 @@ def chosen_rates(table: pd.DataFrame) -> dict[str, float]:
     return {str(memory): float(rate) for memory, rate in best.items()}
 
 
-def differences(
-    table: pd.DataFrame, than: str = "large", score: str = "whole"
-) -> Mapping[str, tuple[float, float]]:
-    """Each other memory: difference of the means from `than`, and Welch's p after Holm.
+def differences(table: pd.DataFrame, score: str = "whole") -> Mapping[str, tuple[float, float]]:
+    """Each other memory: difference of the means from `large`, and Welch's p after Holm.
 
     Args:
         table: the rows of the reported runs.
-        than: the memory to compare with.
         score: `whole` or `end`.
     """
     runs = scores(table).groupby("memory", sort=False)[score].apply(list)
-    others = [name for name in runs.index if name != than]
-    p_values = statistics.holm([statistics.welch(runs[name], runs[than]) for name in others])
-    gaps = [pd.Series(runs[name]).mean() - pd.Series(runs[than]).mean() for name in others]
+    others = [name for name in runs.index if name != REFERENCE]
+    p_values = statistics.holm([statistics.welch(runs[name], runs[REFERENCE]) for name in others])
+    gaps = [pd.Series(runs[name]).mean() - pd.Series(runs[REFERENCE]).mean() for name in others]
     return dict(zip(others, zip(gaps, p_values, strict=True), strict=True))
 
 
@@ -94,12 +92,12 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("memory")
 
 
-def verdicts(table: pd.DataFrame, than: str = "large") -> list[str]:
-    """A sentence for each other memory and score: whether it differs from `than`, at p < 0.05."""
+def verdicts(table: pd.DataFrame) -> list[str]:
+    """A sentence for each other memory and score: whether it differs from `large`, at p < 0.05."""
     sentences = []
     for score, words in (("whole", "over the whole run"), ("end", "at the end")):
-        for name, (gap, p) in differences(table, than, score).items():
-            found = f"{abs(gap):.1f} {'higher' if gap > 0 else 'lower'} than {than}"
+        for name, (gap, p) in differences(table, score).items():
+            found = f"{abs(gap):.1f} {'higher' if gap > 0 else 'lower'} than {REFERENCE}"
             verdict = "a difference" if p < 0.05 else "no detectable difference"
             sentences.append(f"{name}, {words}: {found}, p = {p:.2g} after Holm: {verdict}")
     return sentences

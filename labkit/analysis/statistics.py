@@ -10,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 MIN_SEEDS_FOR_INTERVAL = 5  # with fewer, show the values themselves
+CONFIDENCE = 0.95  # nominal level of every interval
 RESAMPLES = 10_000
 STUDIES = 2_000  # simulated ones, for the actual coverage of the interval
 POWER_STUDIES = 20_000  # simulated ones, for the power of a test
@@ -28,15 +29,14 @@ def interquartile_mean(values: Sequence[float]) -> float:
     return float(stats.trim_mean(np.asarray(values, float), 0.25))
 
 
-def bootstrap_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
+def bootstrap_interval(values: Sequence[float]) -> Interval | None:
     """Percentile bootstrap interval of the interquartile mean over seeds.
 
-    The confidence is nominal. From few seeds the interval is too narrow: it contains the true value
-    less often than it says. `interval_coverage` computes how often.
+    Its level of 95 % is nominal. From few seeds the interval is too narrow: it contains the true
+    value less often than it says. `interval_coverage` computes how often.
 
     Args:
         values: `[n]` floats, one per seed.
-        confidence: share of the resamples whose interquartile mean is inside.
 
     Returns:
         The low and the high end, deterministic; None below `MIN_SEEDS_FOR_INTERVAL` seeds.
@@ -49,7 +49,7 @@ def bootstrap_interval(values: Sequence[float], confidence: float = 0.95) -> Int
         (np.asarray(values, float),),
         lambda x, axis: stats.trim_mean(x, 0.25, axis=axis),
         vectorized=True,
-        confidence_level=confidence,
+        confidence_level=CONFIDENCE,
         n_resamples=RESAMPLES,
         method="percentile",
         random_state=0,
@@ -58,7 +58,7 @@ def bootstrap_interval(values: Sequence[float], confidence: float = 0.95) -> Int
 
 
 @functools.cache
-def interval_coverage(seeds: int, confidence: float = 0.95) -> float:
+def interval_coverage(seeds: int, confidence: float = CONFIDENCE) -> float:
     """How often `bootstrap_interval` contains the true value, 0 to 1, if scores are normal.
 
     Simulates studies of `seeds` runs each, with a known mean, and counts. For scores that are not
@@ -100,10 +100,8 @@ def welch(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return float(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
 
 
-def iqm_difference(
-    ours: Sequence[float], theirs: Sequence[float], confidence: float = 0.95
-) -> tuple[float, Interval, float]:
-    """The difference of two interquartile means, its interval and its p-value (two-sided).
+def iqm_difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, Interval, float]:
+    """The difference of two interquartile means, its 95 % interval and its p-value (two-sided).
 
     Yuen's test, which is Welch's for trimmed means: from fewer than four values nothing is left
     out. It assumes scores that are about normal but for a few outliers; simulated intervals of
@@ -112,7 +110,6 @@ def iqm_difference(
     Args:
         ours: `[n]` floats, one per seed, at least two.
         theirs: `[m]` floats, at least two.
-        confidence: nominal, of the interval.
 
     Source: Yuen, "The Two-Sample Trimmed t for Unequal Population Variances" (1974).
     """
@@ -120,7 +117,7 @@ def iqm_difference(
     if not _trimmed_spread(ours) and not _trimmed_spread(theirs):
         return difference, (difference, difference), float(difference == 0)
     test = stats.ttest_ind(ours, theirs, equal_var=False, trim=0.25)
-    interval = test.confidence_interval(confidence)
+    interval = test.confidence_interval(CONFIDENCE)
     return difference, (float(interval.low), float(interval.high)), float(test.pvalue)
 
 

@@ -25,10 +25,16 @@ def is_same_run(one: Path, other: Path) -> bool:
 def keep_replaced(source: Path, target: Path) -> Path | None:
     """Renames `target` to `<target>-replaced-1`, or the next number, if it holds another run.
 
+    It also does so if `target` has more rows of the same run: `source` was resumed from a
+    checkpoint, and later rows were cut.
+
     Returns:
-        The new path, or None if `target` holds no run or the one of `source`.
+        The new path, or None if `target` holds no run, or no more than `source`.
     """
-    if not (target / "metrics.csv").exists() or is_same_run(source, target):
+    if not (target / "metrics.csv").exists():
+        return None
+    rows, kept = ((path / "metrics.csv").read_bytes().count(b"\n") for path in (source, target))
+    if is_same_run(source, target) and kept <= rows:
         return None
     numbered = (target.with_name(f"{target.name}-replaced-{n}") for n in itertools.count(1))
     free = next(path for path in numbered if not path.exists())

@@ -28,6 +28,8 @@ from labkit.replay.ports import faces_outward
 from labkit.runtime import installed_version
 
 LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"  # in a checkout only
+# Whether dm-reverb has a wheel for this system; requirements.lock has the same condition.
+HAS_REVERB = sys.platform == "linux" and platform.machine() == "x86_64"
 PORTS = {8888: "JupyterLab", 9999: "notebook 01", 6006: "TensorBoard"}
 RAY_LIMIT_SECONDS = 120
 RAY_TASK = """
@@ -46,6 +48,8 @@ def versions() -> Finding:
         lines, source = LOCK.read_text().splitlines(), LOCK.name
     else:
         lines, source = importlib.metadata.requires("labkit") or [], "labkit's pins"
+    if not HAS_REVERB:
+        lines = [line for line in lines if not line.startswith("dm-reverb")]
     pins = [line.split(";")[0].strip() for line in lines if "==" in line and "extra" not in line]
     differing = []
     for name, wanted in (pin.split("==") for pin in pins if not pin.startswith("#")):
@@ -86,6 +90,8 @@ def devices() -> Finding:
 
 def reverb() -> Finding:
     """Writes and samples a transition; a note if other hosts can reach the servers."""
+    if not HAS_REVERB:
+        return NOTE, "there are no builds for this system: train with replay=tf_uniform"
     from labkit.replay.reverb_replay import ReverbReplay
     from labkit.replay.transitions import Layout, Transition
 

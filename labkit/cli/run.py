@@ -45,7 +45,8 @@ def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
     parameters, config = check(notebook, texts)
     # A notebook that resumes has one run in its run_dir; another one may have several below it.
     own = _defaults(notebook) if _uses_labkit(notebook) else {}
-    given = {name: own[name] for name in ("run_dir", "resume") if "resume" in own} | texts
+    read = [name for name in ("run_dir", "resume") if "resume" in own and name in own]
+    given = {name: own[name] for name in read} | texts
     if "replay" in own:
         run_directory.check_replay(config)
     run_dir = run_directory.choose_directory(
@@ -171,9 +172,9 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
     if output.exists() and output.samefile(notebook):
         raise invalid("run_dir", str(run_dir), "another directory than that of the notebook")
     executed_before = notebook.name == run_lock.note(run_dir, run_lock.LAUNCHER)
-    if output.exists() and not executed_before and not (run_dir / "config.json").exists():
-        allowed = f"a run, or a directory without a {notebook.name}, which would be overwritten"
-        raise invalid("run_dir", str(run_dir), allowed)
+    if output.exists() and not executed_before:
+        allowed = f"a directory without a {notebook.name}, which would be overwritten"
+        raise invalid("run_dir", str(run_dir), f"{allowed} (rename it first)")
     with storage(run_dir):
         run_lock.check_free(run_dir, run_lock.TRAINING)
         run_lock.hold(run_dir, run_lock.LAUNCHER, notebook.name)
@@ -216,6 +217,10 @@ def _execute(
             if type(error).__name__ != "NoSuchKernel":
                 raise
             raise _bad_kernel(notebook, getattr(error, "name", "unknown")) from None
+        except FileNotFoundError as error:  # the kernel's program, or the run directory
+            if str(error.filename or output).startswith(str(output.parent)):
+                raise
+            raise _bad_kernel(notebook, f"whose program is {error.filename}") from None
         except RuntimeError as error:  # nbclient's
             if "Kernel died" not in str(error):
                 raise

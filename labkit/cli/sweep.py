@@ -26,7 +26,7 @@ from labkit.config import SACConfig
 from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
 from labkit.runtime import LAUNCHER_VARIABLE
-from labkit.training import run_directory
+from labkit.training import resuming, run_directory
 from labkit.training.signals import stop_request
 
 COMPARISON = "05_compare_runs.ipynb"  # next to the notebook of the sweep
@@ -58,7 +58,7 @@ class Job:
     def finished(self) -> bool:
         """Whether the run directory has the final evaluation."""
         started = (self.run_dir / "config.json").exists()
-        return started and run_directory.is_finished(self.run_dir, self.config)
+        return started and resuming.is_finished(self.run_dir, self.config)
 
     def start(self, notebook: Path) -> None:
         """Starts `labkit run` on the job's cores."""
@@ -67,7 +67,10 @@ class Job:
         pairs = {**self.texts, "run_dir": str(self.run_dir)}
         command = [sys.executable, "-m", "labkit.cli.main", "run", str(notebook)]
         command += [word for name, text in pairs.items() for word in ("-p", name, text)]
-        variables = {**os.environ, LAUNCHER_VARIABLE: str(os.getpid())}  # it ends with the sweep
+        variables = {
+            **os.environ,
+            LAUNCHER_VARIABLE: str(os.getpid()),
+        }  # on Linux it ends with the sweep
         with self.log.open("a") as log:  # a session: the terminal's Ctrl-C reaches the sweep alone
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, env=variables
@@ -109,10 +112,12 @@ def run_sweep(
     """Runs every seed, `workers` at a time, then executes notebook 05 on all runs in `into`.
 
     Returns:
-        The exit status: 0, or 1 if a run is unfinished or notebook 05 failed.
+        The exit status: 0; 1 if a run is unfinished; otherwise that of notebook 05, see
+        `run.execute`.
 
     Raises:
         ParameterError: see `plan`; no run has started.
+        RunError: see `run.execute`, of notebook 05.
     """
     if workers < 1:
         raise invalid("workers", workers, "1 or more (runs at a time)")
@@ -132,13 +137,11 @@ def run_sweep(
     return execute(comparison, into, {**shown, "baseline": compare.setting_name(jobs[0].config)})
 
 
-def plan(
-    notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path, setting: str = ""
-) -> list[Job]:
+def plan(notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path) -> list[Job]:
     """Checks every run before the first one starts; makes one job for each seed.
 
     `texts` are the parameters of every run, parameter → text, as on the command line. A run's
-    directory is `into/setting/seed-N`; an empty `setting` is made of the parameters in `texts`.
+    directory is `into/SETTING/seed-N`, where SETTING is made of the parameters in `texts`.
 
     Raises:
         ParameterError: a parameter or a seed is not allowed, or a directory holds another run.
@@ -155,16 +158,16 @@ def plan(
         raise invalid("seeds", " ".join(seeds), "one or more different seeds, such as '0 1 2'")
     if into.exists() and not into.is_dir():
         raise invalid("into", str(into), "a folder, or a path where there is nothing yet")
-    setting = setting or _directory_name(notebook, texts, configs[seeds[0]])
+    setting = _directory_name(notebook, texts, configs[seeds[0]])
     jobs = []
     for seed, config in configs.items():
         run_dir = into / setting / f"seed-{config.seed}"
         job = Job(run_dir, {**texts, "seed": seed}, config)
         if job.finished():  # it may have lost its checkpoints
             theirs = run_directory.read_config(run_dir)
-            run_directory.check_same(run_dir, theirs, config, but=("num_iterations",))
+            resuming.check_same(run_dir, theirs, config, but=("num_iterations",))
         elif (run_dir / "config.json").exists():
-            run_directory.check_resumable(run_dir, config)
+            resuming.check_resumable(run_dir, config)
         jobs.append(job)
     return jobs
 

@@ -35,7 +35,8 @@ from labkit.training.environment_record import check_same_environment
 from labkit.training.files import write_atomically
 from labkit.training.learner import check_executor, name_last_checkpoint
 from labkit.training.progress import Phases
-from labkit.training.run_directory import Run, check_same, open_run, removed_if_rejected
+from labkit.training.resuming import check_same
+from labkit.training.run_directory import Run, open_run, removed_if_rejected
 from labkit.training.signals import StopRequest, stop_request
 
 if TYPE_CHECKING:  # Ray may not be installed

@@ -64,7 +64,10 @@ def end_processes(folder: str, owner: int) -> int:
 def _uses(process: Path, folder: str, owner: int) -> bool:
     if folder.encode() in (process / "cmdline").read_bytes():
         return True
-    files = [os.readlink(file) for file in (process / "fd").iterdir()]
+    files = []
+    for file in (process / "fd").iterdir():
+        with contextlib.suppress(OSError):  # closed since
+            files.append(os.readlink(file))
     return any(f.startswith(folder) and not f.endswith(f"_{owner}.log") for f in files)
 
 

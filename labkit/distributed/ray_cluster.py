@@ -71,14 +71,17 @@ def on_loopback() -> Iterator[None]:
     """
     from ray._private import ray_constants
 
-    before = ray_constants.ENABLE_RAY_CLUSTER
+    variable = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR
+    before, given = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(variable)
     ray_constants.ENABLE_RAY_CLUSTER = False
-    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"  # for the processes
+    os.environ[variable] = "0"  # for the processes
     try:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
-        os.environ.pop(ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, None)
+        del os.environ[variable]
+        if given is not None:
+            os.environ[variable] = given
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import ray
 import reverb
 import tensorflow as tf
-from ray.exceptions import RayTaskError
+from ray.exceptions import GetTimeoutError, RayTaskError
 
 from labkit.config import SACConfig
 from labkit.distributed.context import RunContext, process_status
@@ -20,6 +20,8 @@ from labkit.replay.reverb_replay import ReverbReplay, connect, open_dataset, tab
 from labkit.replay.transitions import Layout, recent_share
 from labkit.sac.collector import env_steps_of, transitions_of
 from labkit.training import checkpoint
+
+SAVE_SECONDS = 600  # for a snapshot of the table, on a slow disk
 
 
 def warm_up_rows(config: SACConfig) -> int:
@@ -132,12 +134,17 @@ class ReplayClient:
 
         Raises:
             StorageError: it could not be written.
-            StalledError: the replay actor was restarted; its table is older than the weights.
+            StalledError: the replay actor was restarted, so its table is older than the weights; or
+                it wrote no snapshot in time.
         """
         try:
-            same = ray.get(self._replay.save.remote(str(target), self._start_id))
+            saving = self._replay.save.remote(str(target), self._start_id)
+            same = ray.get(saving, timeout=SAVE_SECONDS)
         except RayTaskError as error:
             raise error.cause from None
+        except GetTimeoutError:
+            why = f"the replay server wrote no snapshot within {SAVE_SECONDS} s"
+            raise StalledError(f"{why}: does the disk of {target.parent} answer?") from None
         if not same:
             time.sleep(START_SECONDS)  # the driver is about to end this process
             raise StalledError("the replay actor was restarted during a checkpoint")

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ from labkit.environments.checked import CheckedEnv
 from labkit.environments.watchdog import Watchdog
 from labkit.parameters import invalid
 from labkit.runtime import quiet
+
+# Held while the global generators belong to one environment: another thread would use them, too.
+GENERATORS = threading.RLock()
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -55,6 +59,11 @@ class SeededEnv(gym.Wrapper):
 
     @contextlib.contextmanager
     def _own_generators(self) -> Iterator[None]:
+        with GENERATORS, self._swapped():
+            yield
+
+    @contextlib.contextmanager
+    def _swapped(self) -> Iterator[None]:
         self.watchdog.turn()
         global_python, global_numpy = random.getstate(), np.random.get_bit_generator()
         random.setstate(self._python_state)

@@ -6,13 +6,17 @@ second, tiny process watches a counter in shared memory that is odd while the en
 
 import mmap
 import os
+import select
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 NOTE = "ended_by_watchdog.txt"
+START_SECONDS = 60  # until the second process answers
 SUSPENDED_SECONDS = 5.0  # a watcher that wakes up so late was not running
 KILLED = (
     "the environment did not return from a step, a reset, seed or its constructor within "
@@ -26,6 +30,9 @@ class Watchdog:
 
     A step, a reset, `seed` or the constructor may take that long. The kill note `NOTE` is written
     to `folder` for the next start; None writes none.
+
+    Raises:
+        RunError: the second process did not start.
     """
 
     def __init__(self, limit: float = 0, folder: Path | None = None):
@@ -45,7 +52,16 @@ class Watchdog:
                 command = [sys.executable, "-I", "-S", __file__, *arguments]
                 pipe = subprocess.PIPE
                 self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe)
-                os.read(self._child.stdout.fileno(), 1)  # type: ignore[union-attr]  # opened above
+                answer = self._child.stdout.fileno()  # type: ignore[union-attr]  # opened above
+                if not select.select([answer], [], [], START_SECONDS)[0] or not os.read(answer, 1):
+                    self.close()
+                    # Not at the top: the second process runs this file without labkit.
+                    from labkit.errors import RunError
+
+                    raise RunError(
+                        f"the watchdog of the environment did not start within {START_SECONDS} s; "
+                        "environment_timeout=0 trains without it"
+                    )
 
     def turn(self) -> None:
         """Is called before and after each step, each reset, `seed` and the constructor."""
@@ -80,10 +96,6 @@ def _stopped(pid: int) -> bool:
 
 def _watch(pid: int, limit: float, shared: str, note: str) -> None:
     """The watching process; it ends when its parent does, which closes standard input."""
-    import select
-    import signal
-    import time
-
     with open(shared, "rb") as file:
         counter = mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ)
     os.write(1, b".")
@@ -91,7 +103,7 @@ def _watch(pid: int, limit: float, shared: str, note: str) -> None:
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C in a terminal is for the parent
     last, since = 0, time.monotonic()
     pause, awake = min(1.0, limit / 4), since
-    while not select.select([0], [], [], pause)[0]:
+    while os.getppid() == pid and not select.select([0], [], [], pause)[0]:
         now, before, awake = struct.unpack_from("q", counter)[0], awake, time.monotonic()
         suspended = awake - before > pause + SUSPENDED_SECONDS  # with this process, as by Ctrl-Z
         if now != last or now % 2 == 0 or suspended or _stopped(pid):

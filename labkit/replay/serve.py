@@ -67,6 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _tables(source: str | None) -> list[Any]:
     if source is None:
+        if sys.stdin.isatty():  # nobody else will describe them
+            raise invalid("tables", None, "MODULE:FUNCTION, which returns a list of tables")
         try:
             described = json.loads(sys.stdin.buffer.readline())
         except ValueError:

@@ -20,11 +20,10 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import ParameterError
+from labkit.errors import START_SECONDS, ParameterError
 from labkit.parameters import invalid
 from labkit.replay.ports import check_port, free_port
 
-START_SECONDS = 180.0  # to import TensorFlow and Reverb: 3 s on an idle machine
 STOP_SECONDS = 5.0  # for each of: closed pipe, SIGTERM, SIGKILL
 
 

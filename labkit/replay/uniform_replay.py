@@ -140,6 +140,7 @@ class UniformReplay:
                 f"{snapshot / FILE} holds rows {held['rows'].shape}, not up to "
                 f"{self.capacity} rows of {self.layout.width}"
             )
+        self._staged.clear()
         data, ids, last_id = self._buffer.variables()
         data[:size].assign(held["rows"])
         ids[:size].assign(held["ids"])

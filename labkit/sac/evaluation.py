@@ -69,6 +69,8 @@ def evaluate(
     Raises:
         ParameterError: `env` is of another kind, such as a Gym environment; `policy` is no
             function, or its actions have another shape; `episodes` or `seed` is not allowed.
+        DivergedError: an action is not finite.
+        BrokenEnvironmentError: an observation or a reward is not finite, or of another kind.
     """
     if not hasattr(env, "time_step_spec"):
         raise invalid("env", env, "what labkit.make_environment(id or MyEnv) returns")

@@ -12,6 +12,7 @@ pickle, and JSON holds numbers and text: loading somebody else's run cannot exec
 """
 
 import contextlib
+import itertools
 import json
 import re
 import shutil
@@ -149,8 +150,9 @@ def set_aside_damaged(folder: Path) -> None:
             raise ParameterError(f"{what}; {folder} holds no whole checkpoint to resume from")
         return
     for bad, what in damaged.items():
-        aside = folder / f"damaged-{bad:09d}"
-        shutil.rmtree(aside, ignore_errors=True)
+        name = f"damaged-{bad:09d}"
+        names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+        aside = next(folder / free for free in names if not (folder / free).exists())
         (folder / f"{bad:09d}").rename(aside)
         print(f"{what}; it is now {aside}, and the run resumes from gradient step {step}")
 

@@ -19,6 +19,7 @@ from labkit.environments.make import (
 )
 from labkit.environments.seeding import environment_name, raw_env
 from labkit.environments.watchdog import Watchdog
+from labkit.errors import ParameterError
 from labkit.parameters import invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, ReplayTable, layout_of
@@ -206,6 +207,61 @@ def check_tuned(config: SACConfig, env: PyEnvironment) -> None:
     if config.reflection and layout_of(env) != Layout(*config.reflection.sizes):
         allowed = f"False: observations or actions are not those of {config.env_name}"
         raise invalid("symmetry_augmentation", True, allowed)
+
+
+def check_components(
+    components: TrainingComponents, config: SACConfig, others: dict[str, Any]
+) -> None:
+    """Rejects components that do not fit the configuration.
+
+    Args:
+        components: made by hand.
+        config: of the run.
+        others: arguments that exclude `components`, by name.
+
+    Raises:
+        ParameterError: one of `others` is given; `components` is of another type; its environments
+            are one, or SAC cannot train in them; or its agent has other hyperparameters.
+    """
+    for name, value in others.items():
+        if value is not None:
+            raise ParameterError(
+                f"`{name}` must be None if `components` are given: they have theirs"
+            )
+    if not isinstance(components, TrainingComponents):
+        raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
+    check_separate(components.collect_env, components.eval_env)
+    check_specs(components.collect_env)
+    check_tuned(config, components.collect_env)
+    agent = components.agent
+    built_with = {
+        "gamma": agent._gamma,
+        "reward_scale_factor": agent._reward_scale_factor,
+        "actor_update_period": agent.actor_update_period,
+        "action_repeat": agent.action_repeat,
+    }
+    for name, value in built_with.items():
+        if value != getattr(config, name):
+            allowed = f"{value}, as in the agent of `components`"
+            raise invalid(name, getattr(config, name), allowed)
+
+
+def check_untrained(components: TrainingComponents) -> None:
+    """Rejects components with which no training can begin.
+
+    Raises:
+        ParameterError: their table is empty, or their agent has trained.
+    """
+    if not components.replay.size():
+        raise ParameterError(
+            "`components` must have a filled replay table, but theirs is empty: call "
+            "labkit.training.components.warm_up(config, components) first"
+        )
+    if taken := int(components.agent.train_step_counter.numpy()):
+        raise ParameterError(
+            f"`components` must be new, but their agent has taken {taken} gradient steps that no "
+            "checkpoint holds: make agent, table and environments again"
+        )
 
 
 def warm_up(config: SACConfig, components: TrainingComponents) -> None:

@@ -9,7 +9,7 @@ from labkit.errors import ParameterError
 from labkit.parameters import invalid
 from labkit.training import checkpoint, metrics, run_lock
 
-FOLDERS = ("checkpoints", "events", "policy", "policy.partial")
+FOLDERS = ("checkpoints", "events", "policy", "policy.partial", "policy.before")
 FOLDERS_OF_CHECKPOINTS = ("partial", "deleted", "reverb")
 
 

@@ -9,7 +9,7 @@ from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
 from labkit.training import checkpoint
 from labkit.training.files import write_atomically
-from labkit.training.run_directory import Run
+from labkit.training.run_directory import Run, read_metrics
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -68,7 +68,8 @@ def check_same_environment(run: Run, env: "PyEnvironment") -> None:
     """
     file, found = run.path / FILE, describe(env)
     with storage(file):
-        begun = checkpoint.latest(run.path / "checkpoints") is not None or len(run.metrics())
+        rows = len(read_metrics(run.path, repaired=True))
+        begun = checkpoint.latest(run.path / "checkpoints") is not None or rows
         if not (begun and file.exists()):
             run.check_lock()
             write_atomically(file, json.dumps(found, indent=2) + "\n")

@@ -90,10 +90,9 @@ class Learner:
             StalledError: the replay table returned no batch.
         """
         if checkpoint.latest(self.folder) is None:
-            if rows := len(read_metrics(self.run.path, repaired=True)):
-                print(
-                    f"{self.run.path} has no checkpoint: it begins anew, without its rows ({rows})"
-                )
+            if len(read_metrics(self.run.path, repaired=True)):
+                aside = self.run.set_metrics_aside()
+                print(f"{self.run.path} has no checkpoint: it begins anew; its rows are in {aside}")
             self.run.cut_metrics(None)
         self.logger = RunLogger(self.run, self.agent, self._spent)
         self._saved_seconds = self.logger.seconds()

@@ -14,11 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from labkit.config import SACConfig
-from labkit.environments.make import check_max_episode_steps, check_separate
+from labkit.environments.make import check_max_episode_steps
 from labkit.environments.seeding import seeded_env
 from labkit.environments.watchdog import Watchdog, read_kill_note
-from labkit.errors import ParameterError, StorageError
-from labkit.parameters import invalid
+from labkit.errors import StorageError
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy
@@ -29,7 +28,9 @@ from labkit.training.components import (
     MakeEnv,
     TrainingComponents,
     build,
+    check_components,
     check_config_and_run,
+    check_untrained,
     environment_source,
     evaluation_seed,
     warm_up,
@@ -38,7 +39,8 @@ from labkit.training.environment_record import check_same_environment
 from labkit.training.learner import Learner, name_last_checkpoint
 from labkit.training.live_plot import LivePlot
 from labkit.training.progress import progress
-from labkit.training.run_directory import Run, check_same, open_run, removed_if_rejected
+from labkit.training.resuming import check_same
+from labkit.training.run_directory import Run, open_run, removed_if_rejected
 from labkit.training.signals import StopRequest, stop_request
 
 
@@ -76,6 +78,7 @@ def train(
         The run; `run.metrics()` is the table of everything measured.
 
     Raises:
+        KeyboardInterrupt: the run was stopped in the warm-up, after which there is nothing to save.
         DivergedError: a loss or an action is no longer finite.
         BrokenEnvironmentError: an observation or a reward is not finite, or of another kind.
         StalledError: Reverb returned no batch within its time limit.
@@ -89,8 +92,8 @@ def train(
     environment_source(config, make_env)
     if components is not None:
         others = {"make_env": make_env, "max_episode_steps": max_episode_steps}
-        _check_components(components, config, others)
-    new = run is None
+        check_components(components, config, others)
+    new, given = run is None, components is not None
     run = run or open_run("", config)
     check_same(run.path, run.config, config)
     folder = run.path / "checkpoints"
@@ -109,45 +112,18 @@ def train(
             stack.callback(components.close)
             for env in (components.collect_env, components.eval_env):
                 stack.callback(env.close)
-            check_same_environment(run, components.collect_env)
-            if checkpoint.latest(folder) is None:
+        check_same_environment(run, components.collect_env)
+        if checkpoint.latest(folder) is None:
+            if given:
+                check_untrained(components)
+            else:
                 warm_up(config, components)
-        else:
-            check_same_environment(run, components.collect_env)
-            if checkpoint.latest(folder) is None and not components.replay.size():
-                raise ParameterError(
-                    "`components` must have a filled replay table, but theirs is empty: call "
-                    "labkit.training.components.warm_up(config, components) first"
-                )
-            taken = int(components.agent.train_step_counter.numpy())
-            if checkpoint.latest(folder) is None and taken:
-                raise ParameterError(
-                    f"`components` must be new, but their agent has taken {taken} gradient steps "
-                    "that no checkpoint holds: make agent, table and environments again"
-                )
         training = LocalTraining(config, run, components)
         for env in (components.collect_env, components.eval_env):
             seeded_env(env).replace_watchdog(watchdog)
         with _short_switches(), stop_request() as stop:
             training.execute(stop)
     return run
-
-
-def _check_components(
-    components: TrainingComponents, config: SACConfig, others: dict[str, Any]
-) -> None:
-    """Rejects components that do not fit; `others` are arguments that they exclude."""
-    for name, value in others.items():
-        if value is not None:
-            raise ParameterError(
-                f"`{name}` must be None if `components` are given: they have theirs"
-            )
-    if not isinstance(components, TrainingComponents):
-        raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
-    check_separate(components.collect_env, components.eval_env)
-    if components.agent.action_repeat != config.action_repeat:
-        allowed = f"{components.agent.action_repeat}, as in the agent of `components`"
-        raise invalid("action_repeat", config.action_repeat, allowed)
 
 
 class _StoppedError(Exception):

@@ -84,13 +84,17 @@ class RunLogger:
     def save_policy(self) -> None:
         """Replaces `policy/` by the newest deterministic policy; see `Run.check_lock`."""
         self._run.check_lock()
-        partial, final = self._run.path / "policy.partial", self._run.path / "policy"
+        final = self._run.path / "policy"
+        partial, before = (final.with_name(f"policy.{state}") for state in ("partial", "before"))
         with storage(final), quiet():
-            shutil.rmtree(partial, ignore_errors=True)
+            for folder in (partial, before):
+                shutil.rmtree(folder, ignore_errors=True)
             self._saver.save(str(partial))
             _remove_autograph_files()
-            shutil.rmtree(final, ignore_errors=True)
+            if final.exists():
+                final.rename(before)
             partial.rename(final)
+            shutil.rmtree(before, ignore_errors=True)
 
     def close(self) -> None:
         """Writes the remaining events to disk."""

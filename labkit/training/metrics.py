@@ -7,6 +7,7 @@ adds a byte-order mark. Rows that are whole are kept, in their order.
 import codecs
 import csv
 import io
+import itertools
 import math
 import os
 from pathlib import Path
@@ -137,6 +138,23 @@ def is_table(folder: Path) -> bool:
     except ParameterError:
         return False
     return True
+
+
+def set_aside(folder: Path) -> Path:
+    """Renames `metrics.csv` to `metrics-1.csv`, or the next number, and begins an empty one.
+
+    Returns:
+        The new path of the rows.
+
+    Raises:
+        StorageError: the disk is full or gone.
+    """
+    names = (folder / f"metrics-{number}.csv" for number in itertools.count(1))
+    aside = next(name for name in names if not name.exists())
+    with storage(folder / FILE):
+        (folder / FILE).rename(aside)
+        create(folder)
+    return aside
 
 
 def cut(folder: Path, length: int | None, step: float = math.inf) -> str:

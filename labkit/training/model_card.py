@@ -19,7 +19,8 @@ from labkit.sac.evaluation import Evaluation
 from labkit.sac.saved_policy import CHECKED
 from labkit.training.config_file import read_config, read_removed
 from labkit.training.environment_record import read_record
-from labkit.training.run_directory import is_finished, read_metrics
+from labkit.training.resuming import is_finished
+from labkit.training.run_directory import read_metrics
 
 LICENSE = "apache-2.0"  # labkit's
 SHOWN = (

@@ -31,15 +31,15 @@ from typing import Any
 import attrs
 import pandas as pd
 
-from labkit.config import FREE_TO_CHANGE, SACConfig, check_config
+from labkit.config import SACConfig, check_config
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError, StorageError, storage
 from labkit.parameters import check_no_wildcards, invalid
 from labkit.runtime import installed_version
 from labkit.sac.evaluation import Evaluation
-from labkit.training import checkpoint, metrics, provenance, run_lock
+from labkit.training import checkpoint, metrics, provenance, resuming, run_lock
 from labkit.training import directory_contents as contents
-from labkit.training.config_file import FORMAT, read_removed
+from labkit.training.config_file import FORMAT
 from labkit.training.config_file import read_config as read_config  # many modules read runs here
 from labkit.training.files import flush_to_disk, write_atomically
 from labkit.training.metrics import COLUMNS as COLUMNS  # many modules read runs through this one
@@ -116,7 +116,8 @@ class Run:
             **provenance.with_earlier(provenance.describe(), before),
         }
         taken = max(checkpoint.steps(self.path / "checkpoints"), default=0)
-        finished = is_finished(self.path, self.config) and taken >= self.config.num_iterations
+        finished = resuming.is_finished(self.path, self.config)
+        finished = finished and taken >= self.config.num_iterations
         if before is not None and finished:
             made_with = {name: before[name] for name in made_with if name in before}
         content = {"format": FORMAT, "config": attrs.asdict(self.config), **made_with}
@@ -181,6 +182,11 @@ class Run:
         self.check_lock()
         return metrics.cut(self.path, length, step)
 
+    def set_metrics_aside(self) -> Path:
+        """Begins with no rows and keeps the present ones; see `metrics.set_aside`, `check_lock`."""
+        self.check_lock()
+        return metrics.set_aside(self.path)
+
     def metrics(self) -> pd.DataFrame:
         """All rows so far; see `read_metrics`."""
         return read_metrics(self.path)
@@ -241,10 +247,10 @@ def check_usable(path: Path, config: SACConfig) -> None:
     """Rejects what is neither a new or empty directory nor a run that can be resumed.
 
     Raises:
-        ParameterError: see `check_resumable`, and the checks of `directory_contents`.
+        ParameterError: see `resuming.check_resumable`, and the checks of `directory_contents`.
     """
     if (path / "config.json").exists():
-        check_resumable(path, config)
+        resuming.check_resumable(path, config)
     else:
         contents.check_empty(path)
     contents.check_links(path)
@@ -253,69 +259,6 @@ def check_usable(path: Path, config: SACConfig) -> None:
 
 def _is_taken(path: Path) -> bool:
     return (path / "config.json").exists() or bool(contents.foreign_files(path))
-
-
-def check_resumable(path: Path, config: SACConfig) -> None:
-    """Rejects a directory whose run is damaged, or of another configuration.
-
-    A run can be resumed with more iterations than before, or with fewer if it has not yet taken
-    more than these. One that has finished, with however many iterations, needs its checkpoint:
-    without it, training would start anew.
-
-    Raises:
-        ParameterError: names the file that is damaged, or each field that differs.
-    """
-    theirs = read_config(path)
-    if removed := read_removed(path):
-        made = ", ".join(f"{name} {value!r}" for name, value in removed.items())
-        raise invalid("run_dir", str(path), f"another directory: {made} there, which was removed")
-    check_same(path, theirs, config, but=("num_iterations",))
-    taken = max(checkpoint.steps(path / "checkpoints"), default=None)
-    if taken is None or not metrics.is_lost(path):
-        metrics.check_columns(path)
-    alike = theirs.interim_eval_episodes >= theirs.num_eval_episodes  # interim and final ones
-    if taken is None and (
-        is_finished(path, theirs) or (_final_steps(path, theirs) - {0} and not alike)
-    ):
-        allowed = "a new directory, or '' for the next number under runs/"
-        why = "a finished run is never overwritten, and this one has no checkpoint to open it from"
-        raise invalid("run_dir", str(path), f"{allowed}: {why}")
-    if taken is not None and taken > config.num_iterations:
-        allowed = f"{taken} or more, the gradient steps that {path} has already taken"
-        raise invalid("num_iterations", config.num_iterations, allowed)
-
-
-def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, ...] = ()) -> None:
-    """Rejects a run of another configuration; `FREE_TO_CHANGE` and `but` may differ.
-
-    Raises:
-        ParameterError: names each field that differs.
-    """
-    names = [name for name in SACConfig.names() if name not in (*FREE_TO_CHANGE, *but)]
-    differing = [
-        f"{name} is {getattr(theirs, name)!r} there and {getattr(ours, name)!r} here"
-        for name in names
-        if getattr(theirs, name) != getattr(ours, name)
-    ]
-    if differing:
-        allowed = f"a new directory or a run of this configuration ({'; '.join(differing)})"
-        raise invalid("run_dir", str(path), allowed)
-
-
-def is_finished(path: Path, config: SACConfig) -> bool:
-    """Whether the run in `path` has the final evaluation after `config.num_iterations`."""
-    return config.num_iterations in _final_steps(path, config)
-
-
-def _final_steps(path: Path, config: SACConfig) -> set[int]:
-    """The gradient steps of its evaluations with as many episodes as a final one.
-
-    A run that was continued has several. None if its metrics are lost.
-    """
-    if metrics.is_lost(path):
-        return set()
-    table = read_metrics(path, repaired=True)
-    return set(table.gradient_step[table.eval_returns.map(len) >= config.num_eval_episodes])
 
 
 def _next_number(root: Path) -> Path:

@@ -17,8 +17,8 @@ VARIABLES = Path("policy/variables/variables")  # of the SavedModel, without the
 DATA = VARIABLES.with_suffix(".data-00000-of-00001")
 
 
-def load_policy(folder: Path, temperature: float = 0.0, seed: int = 0) -> TemperedPolicy:
-    """The policy of a run of the Minitaur, from `config.json` and the variables of `policy/`.
+def load_policy(folder: Path) -> TemperedPolicy:
+    """The deterministic policy of a run of the Minitaur, from its configuration and variables.
 
     Raises:
         ParameterError: a file is missing or damaged, or the run has another environment.
@@ -26,8 +26,8 @@ def load_policy(folder: Path, temperature: float = 0.0, seed: int = 0) -> Temper
     config = read_config(folder)
     if config.env_name != MINITAUR:
         raise invalid("policy", str(folder), f"a run of {MINITAUR}, not of {config.env_name}")
-    scale = config.observation_scale or ()
-    return TemperedPolicy(read(folder), scale, temperature, seed, config.action_repeat)
+    scale = config.observation_scale
+    return TemperedPolicy(read(folder), scale, action_repeat=config.action_repeat)
 
 
 def read(folder: Path) -> list[np.ndarray]:

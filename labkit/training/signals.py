@@ -19,7 +19,7 @@ class StopRequest:
     """Whether the run was asked to end."""
 
     def __init__(self, on_request: Callable[[], Any] = lambda: None) -> None:
-        self._requested = False
+        self._requested, self._announced = False, True
         self._on_request = on_request
         self._file = os.environ.get(FILE_VARIABLE)
         self._checked_at = 0.0
@@ -28,11 +28,16 @@ class StopRequest:
         """The signal handler: the first signal is a request, the second interrupts at once."""
         if self._requested:
             raise KeyboardInterrupt
-        self._requested = True
+        self._requested, self._announced = True, False
         self._on_request()
-        print("stopping after this iteration; interrupt once more to stop at once", file=sys.stderr)
 
     def __bool__(self) -> bool:
+        if not self._announced:  # the handler itself may run where output is hidden
+            self._announced = True
+            print(
+                "stopping after this iteration; interrupt once more to stop at once",
+                file=sys.stderr,
+            )
         now = time.monotonic()
         if self._file and not self._requested and now - self._checked_at > 0.5:
             self._checked_at = now

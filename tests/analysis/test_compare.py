@@ -16,7 +16,7 @@ from labkit.analysis import compare, comparison_plots, statistics
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.sac.evaluation import Evaluation
-from labkit.training import run_directory
+from labkit.training import resuming, run_directory
 
 
 def write_run(path, seed, curve, episodes=2, walks=True, **changes):
@@ -249,7 +249,7 @@ def test_a_removed_parameter_is_part_of_the_settings_name(tmp_path):
     assert [run.setting for run in found] == names
     with pytest.raises(ParameterError, match=r"greedy_share 0.3 there, which was removed"):
         run_directory.open_run(tmp_path / "1", found[1].config)
-    run_directory.check_resumable(tmp_path / "0", attrs.evolve(found[0].config, num_iterations=20))
+    resuming.check_resumable(tmp_path / "0", attrs.evolve(found[0].config, num_iterations=20))
 
 
 def test_figures_of_many_settings_keep_their_text_visible(tmp_path):

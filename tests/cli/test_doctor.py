@@ -142,3 +142,20 @@ def test_a_slow_ray_is_a_note(monkeypatch):
     status, text = doctor.ray()
     assert status == "note"
     assert text.endswith("no answer in 0.5 s; only notebook 04 needs it")
+
+
+def test_without_a_build_of_reverb_the_doctor_says_what_to_do(monkeypatch, tmp_path):
+    """As on macOS, or on Linux with an ARM processor."""
+    monkeypatch.setattr(doctor, "HAS_REVERB", False)
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("dm-reverb==999; sys_platform == 'linux'\n")
+    monkeypatch.setattr(doctor, "LOCK", lock)
+    assert doctor.versions()[0] == "ok"
+    status, text = doctor.reverb()
+    assert status == "note"
+    assert "replay=tf_uniform" in text
+
+
+def test_the_doctor_and_the_lock_name_the_same_systems_for_reverb():
+    (line,) = [n for n in doctor.LOCK.read_text().splitlines() if n.startswith("dm-reverb==")]
+    assert line.endswith("; sys_platform == 'linux' and platform_machine == 'x86_64'")

@@ -1,5 +1,6 @@
 """`labkit run` as a process: who writes where, who stops whom, and one line for each ending."""
 
+import json
 import os
 import signal
 import subprocess
@@ -238,6 +239,32 @@ def test_a_user_s_notebook_of_the_same_name_is_not_overwritten(tmp_path, monkeyp
         launcher.run_notebook(notebook, {"run_dir": "here"})
     assert [path.name for path in mine.parent.iterdir()] == [mine.name]
     assert mine.read_text() == "mine"
+    (mine.parent / "config.json").write_text("{}")  # a run that was not started from a notebook
+    with pytest.raises(ParameterError, match=r"would be overwritten \(rename it first\)"):
+        launcher.execute(notebook, mine.parent, {})
+    assert mine.read_text() == "mine"
+
+
+def test_a_kernel_whose_program_is_gone_is_named(tmp_path, monkeypatch):
+    kernel = tmp_path / "share" / "kernels" / "gone"
+    kernel.mkdir(parents=True)
+    command = ["/nowhere/python", "-m", "ipykernel", "-f", "{connection_file}"]
+    (kernel / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "gone"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
+    notebook = write_notebook(tmp_path / "work", OPENS)
+    book = nbformat.read(notebook, as_version=4)
+    book.metadata["kernelspec"] = {"name": "gone", "display_name": "gone", "language": "python"}
+    nbformat.write(book, notebook)
+    with pytest.raises(ParameterError, match="kernel whose program is /nowhere/python"):
+        launcher.execute(notebook, tmp_path / "here", {})
+
+
+def test_a_default_that_is_no_literal_is_left_to_the_notebook(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launcher, "execute", lambda *arguments: 0)
+    declares = 'import os\nrun_dir = os.environ.get("X", "")\nresume = "auto"'
+    notebook = write_notebook(tmp_path / "work", declares)
+    assert launcher.run_notebook(notebook, {}) == 0
 
 
 def test_a_notebook_is_never_its_own_output(tmp_path):

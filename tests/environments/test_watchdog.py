@@ -10,6 +10,7 @@ import time
 import pytest
 
 from labkit.environments.watchdog import Watchdog
+from labkit.errors import RunError
 
 
 @pytest.mark.timeout(60)
@@ -56,3 +57,9 @@ def test_a_step_that_was_suspended_together_with_its_watcher_goes_on():
         assert process.wait(timeout=20) == 0
     finally:
         process.kill()
+
+
+def test_a_watchdog_that_does_not_start_is_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    with pytest.raises(RunError, match="the watchdog of the environment did not start"):
+        Watchdog(limit=3)

@@ -153,6 +153,17 @@ def test_an_emptied_checkpoint_is_set_aside(table, tmp_path, capsys):
     assert checkpoint.steps(tmp_path / "c") == [1]
 
 
+def test_a_step_that_is_damaged_twice_keeps_both(table, tmp_path):
+    for text in ("first", "second"):
+        for step in (1, 2):
+            newest = checkpoint.save(tmp_path / "c", step, [np.ones(9)], {}, table)
+        (newest / "state.json").write_text(text)
+        checkpoint.set_aside_damaged(tmp_path / "c")
+    kept = sorted((tmp_path / "c").glob("damaged-*"))
+    assert [path.name for path in kept] == ["damaged-000000002", "damaged-000000002-2"]
+    assert [(path / "state.json").read_text() for path in kept] == ["first", "second"]
+
+
 def test_other_names_between_the_checkpoints_are_left_alone(table, tmp_path):
     others = ["5", "²", "00000000²", "0000000005", "99999999999", "mine"]
     for name in others:

@@ -1,5 +1,7 @@
 """A run that resumes has the environment that it began with, or is refused in one line."""
 
+import shutil
+
 import gym
 import numpy as np
 import pytest
@@ -83,4 +85,14 @@ def test_a_run_that_never_trained_takes_the_corrected_environment(small_config, 
     with pytest.raises(OSError, match="not yet"):
         train(config, tmp_path, Failing)
     assert (tmp_path / FILE).exists()
+    assert train(config, tmp_path, Target).metrics().gradient_step.max() == 10
+
+
+def test_a_damaged_row_does_not_keep_a_run_from_beginning_again(small_config, tmp_path):
+    config = small_config(env_name="Target", replay="tf_uniform", num_iterations=10)
+    train(config, tmp_path, Target)
+    shutil.rmtree(tmp_path / "checkpoints")
+    metrics = tmp_path / "metrics.csv"
+    header, *rows = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join([header, "1,2\n", rows[0]]))  # and no final evaluation
     assert train(config, tmp_path, Target).metrics().gradient_step.max() == 10

@@ -236,6 +236,25 @@ def test_components_that_were_trained_without_a_checkpoint_are_rejected(small_co
     made.close()
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"gamma": 0.5}, r"`gamma` must be 0\.9\d*, as in the agent of `components`, got 0\.5"),
+        ({"reward_scale_factor": 3.0}, "`reward_scale_factor` must be"),
+        ({"actor_update_period": 7}, "`actor_update_period` must be"),
+        ({"env_name": "MinitaurBulletEnv-v0"}, "`env_name` must be a name for the environment"),
+    ],
+)
+def test_components_of_another_configuration_are_rejected(changed, message, small_config):
+    made = components.build(small_config(env_name="Target", replay="tf_uniform"), Target)
+    fields = {"env_name": "Target", "replay": "tf_uniform", **changed}
+    before = sorted(Path("runs").glob("*"))
+    with pytest.raises(labkit.ParameterError, match=message):
+        labkit.train(small_config(**fields), components=made)
+    assert sorted(Path("runs").glob("*")) == before
+    made.close()
+
+
 def test_an_open_port_is_announced(small_config, monkeypatch, capsys):
     monkeypatch.setattr(ports, "faces_outward", lambda: True)
     ports.warn_once.cache_clear()
@@ -266,8 +285,11 @@ def test_rows_of_a_run_without_a_checkpoint_are_not_removed_silently(
     run = run_directory.open_run(tmp_path, config)
     run.log(env_step=305, gradient_step=5)
     labkit.train(config, run, make_env=Target)
-    line = f"{tmp_path} has no checkpoint: it begins anew, without its rows (1)\n"
+    aside = tmp_path / "metrics-1.csv"
+    line = f"{tmp_path} has no checkpoint: it begins anew; its rows are in {aside}\n"
     assert capsys.readouterr().out.startswith(line)
+    assert aside.read_text().splitlines()[1].startswith("305,5,")
+    assert run.metrics().gradient_step.max() == config.num_iterations
 
 
 @pytest.mark.parametrize("replay", ["reverb", "tf_uniform"])
@@ -364,7 +386,9 @@ def test_one_interrupt_stops_an_evaluation_between_two_env_steps(small_config, t
     config = small_config(env_name="Endless")
     run = labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Endless)
     assert Endless.taken == 350
-    assert "stopped at gradient step 0 of 20" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "stopped at gradient step 0 of 20" in printed.out
+    assert printed.err.count("stopping after this iteration; interrupt once more") == 1
     assert run.metrics().eval_return.isna().all(), "an unfinished evaluation does not count"
 
 

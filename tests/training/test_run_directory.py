@@ -19,7 +19,7 @@ from labkit.errors import ParameterError, StorageError
 from labkit.replay.transitions import Layout
 from labkit.replay.uniform_replay import UniformReplay
 from labkit.sac.evaluation import Evaluation
-from labkit.training import checkpoint, metrics, run_directory, run_lock
+from labkit.training import checkpoint, metrics, resuming, run_directory, run_lock
 
 
 def test_numbers_count_up(tmp_path, monkeypatch):
@@ -46,10 +46,10 @@ def test_what_a_resumed_run_may_change(tmp_path, name):
     changed = attrs.evolve(base, **{name: OFF_DEFAULT[name]})
     assert changed != base
     if name in FREE | {"environment_timeout"}:
-        run_directory.check_resumable(tmp_path, changed)
+        resuming.check_resumable(tmp_path, changed)
     else:
         with pytest.raises(ParameterError, match=rf"\({name} is .* there and .* here\)"):
-            run_directory.check_resumable(tmp_path, changed)
+            resuming.check_resumable(tmp_path, changed)
 
 
 def test_relative_and_absolute(tmp_path, monkeypatch):
@@ -251,9 +251,9 @@ def test_a_run_that_lost_its_metrics_is_not_finished(tmp_path):
     run_directory.open_run(tmp_path, config)
     for content in ("", "\0" * 99):
         (tmp_path / "metrics.csv").write_text(content)
-        assert not run_directory.is_finished(tmp_path, config)
+        assert not resuming.is_finished(tmp_path, config)
     (tmp_path / "metrics.csv").unlink()
-    assert not run_directory.is_finished(tmp_path, config)
+    assert not resuming.is_finished(tmp_path, config)
 
 
 @pytest.mark.parametrize(
