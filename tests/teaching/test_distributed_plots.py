@@ -31,14 +31,19 @@ def test_the_diagram_names_every_process():
 def test_evaluations_are_drawn_over_env_steps_and_minutes():
     table = pd.DataFrame(
         {
-            "env_step": [20, 10, 15],
-            "wall_seconds": [120.0, 60.0, 90.0],
-            "eval_return": [2.0, 1.0, None],
+            "gradient_step": [2, 1, 3, 4],
+            "env_step": [20, 10, 30, 40],
+            "wall_seconds": [120.0, 60.0, 180.0, 240.0],
+            "eval_return": [2.0, 1.0, None, 5.0],
         }
     )
     left, right = distributed_plots.evaluations({"run": table}).axes
-    assert left.lines[0].get_xydata().tolist() == [[10, 1], [20, 2]]
+    line, final = left.lines
+    assert line.get_xydata().tolist() == [[10, 1], [20, 2]]
+    assert final.get_xydata().tolist() == [[40, 5]], "the last one plays other episodes"
+    assert final.get_linestyle() == "None"
     assert right.lines[0].get_xydata().tolist() == [[1, 1], [2, 2]]
+    assert right.lines[1].get_xydata().tolist() == [[4, 5]]
 
 
 def test_a_run_that_is_too_short_has_no_rate_and_prints_no_nan():
