@@ -220,7 +220,8 @@ def _execute(
         except FileNotFoundError as error:  # the kernel's program, or the run directory
             if str(error.filename or output).startswith(str(output.parent)):
                 raise
-            raise _bad_kernel(notebook, f"whose program is {error.filename}") from None
+            gone = f"{error.filename}, the program of its kernel, does not exist"
+            raise ParameterError(f"{str(notebook)!r} cannot be executed: {gone}") from None
         except RuntimeError as error:  # nbclient's
             if "Kernel died" not in str(error):
                 raise

@@ -255,7 +255,10 @@ def test_a_kernel_whose_program_is_gone_is_named(tmp_path, monkeypatch):
     book = nbformat.read(notebook, as_version=4)
     book.metadata["kernelspec"] = {"name": "gone", "display_name": "gone", "language": "python"}
     nbformat.write(book, notebook)
-    with pytest.raises(ParameterError, match="kernel whose program is /nowhere/python"):
+    (tmp_path / "here").mkdir()
+    with pytest.raises(
+        ParameterError, match="/nowhere/python, the program of its kernel, does not"
+    ):
         launcher.execute(notebook, tmp_path / "here", {})
 
 

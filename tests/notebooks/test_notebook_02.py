@@ -174,7 +174,7 @@ def test_changes_in_the_prose_equal_the_defaults(notebook):
         ("random steps first", defaults.initial_collect_steps),
         ("capacity, steps", defaults.replay_buffer_capacity),
         ("batch size", defaults.batch_size),
-        ("discount γ", defaults.gamma),
+        ("discount factor γ", defaults.gamma),
         ("target update τ", defaults.target_update_tau),
         ("loss", defaults.td_loss),
     ]:

@@ -42,7 +42,7 @@ LOSSES = {  # what is wrong: (right, wrong, the cell that notices, what it says)
         "the loss is",
     ),
     "no gradient through the sample": (
-        *("u = mean + deviation * noise", "u = tf.stop_gradient(mean + deviation * noise)"),
+        *("u = mean + std * noise", "u = tf.stop_gradient(mean + std * noise)"),
         *("sac-actor-code", "LossMismatch: the gradient of actor"),
     ),
     "sign of Q": ("* log_pi - lower)", "* log_pi + lower)", "sac-actor-code", "the loss is"),

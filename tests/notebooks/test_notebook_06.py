@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import papermill
 import pytest
 
@@ -181,14 +182,19 @@ def test_the_explanations_fit_the_tracked_episodes(committed):
         (
             "foot_friction",
             "{} at 0.75, and {} at 1. Below the band it falls: {} at 0.5, {} at 0.25. "
-            "Above the band, at 1.5, it is nearly flat ({})",
+            "Above the band, at 1.5, the IQM is {}",
             (0.75, 1, 0.5, 0.25, 1.5),
         ),
         ("payload_kg", "({} at 1 kg) and more beyond it ({} at 2 kg)", (1, 2)),
     ):
         assert text.format(*(iqm(factor, value) for value in values)) in said
-    assert "but two of 20 episodes end in a fall" in said
+    assert ", and two of 20 episodes end in a fall" in said
     assert fell("foot_friction", 1.5) == 2 / 20
+    paired = "−{:.1f} ± {:.1f} (standard error) at 0.75, and −{:.1f} ± {:.1f} at 1.5"
+    by_seed = episodes.pivot_table("return", "seed", ["factor", "value"])
+    lower = [by_seed["undisturbed", 0.0] - by_seed["foot_friction", v] for v in (0.75, 1.5)]
+    numbers = [n for d in lower for n in (d.mean(), d.std() / np.sqrt(len(d)))]
+    assert paired.format(*numbers) in said
     assert "At 60 % of the motor\nstrength more than half of the episodes end in a fall" in said
     assert fell("motor_strength", 0.6) > 0.5
     assert "With the same delay, nine of ten episodes end in a fall" in said
@@ -203,8 +209,42 @@ def test_the_explanations_fit_the_tracked_episodes(committed):
     assert "In half of all episodes it walks for the full ten seconds" in said
     assert fell("payload_kg", 4.0) == 0.5
     assert fell("payload_kg", 4.0, before=50) > 0.25, "some fall within the first half second"
-    assert "At temperature 1 it is about a tenth lower than at 0, and at 1.5 about a fifth" in said
+    assert "at 1 it is about a tenth lower than at 0, and at 1.5 about a fifth" in said
+    assert "The mean is a fifth lower at both" in said
+    for value in (1.0, 1.5):
+        assert (
+            abs(card["mean"]["temperature", value] / card["mean"]["temperature", 0.0] - 0.8) < 0.03
+        )
     assert abs(lost("temperature", 1.0) - 1 / 10) < 0.03
     assert abs(lost("temperature", 1.5) - 1 / 5) < 0.03
     assert "three of 20 at temperature 1, and one at 1.5" in said
     assert (fell("temperature", 1.0), fell("temperature", 1.5)) == (3 / 20, 1 / 20)
+
+
+def test_the_text_on_the_iqm_and_the_mean_fits_the_tracked_episodes(committed):
+    said = "\n".join(cell.source for cell in committed.cells if cell.cell_type == "markdown")
+    card = robustness.summary(robustness.tracked()).set_index(["factor", "value"])
+    strong, usual = card.loc["motor_strength", 1.2], card.loc["motor_strength", 1.0]
+    assert f"the IQM rises ({strong.iqm:+.1f}, against {usual.iqm:+.1f})" in said
+    assert f"the mean falls ({strong['mean']:+.1f}, against {usual['mean']:+.1f})" in said
+    assert "because two of 20 robots\nfall" in said
+    assert strong.falls == 2 / 20
+    assert (
+        "With noise of 0.03 the IQM is about a seventh lower, and the mean about a quarter" in said
+    )
+    noisy = card.loc["observation_noise", 0.03]
+    assert abs(1 - noisy.iqm / usual.iqm - 1 / 7) < 0.02
+    assert abs(1 - noisy["mean"] / usual["mean"] - 1 / 4) < 0.03
+
+
+def test_the_second_policy_is_as_the_summary_says(committed):
+    said = "\n".join(cell.source for cell in committed.cells if cell.cell_type == "markdown")
+    assert "it carries 6 kg without a fall, but 85 % of its episodes end in a fall at" in said
+    assert "a friction of 1.5" in said
+    table = robustness.read(POLICY.parent / "robustness" / "episodes.csv")
+    other = table[table.policy == "best"]
+    shares = [
+        (other.length[(other.factor == factor) & (other.value == value)] < 1000).mean()
+        for factor, value in (("payload_kg", 6.0), ("foot_friction", 1.5))
+    ]
+    assert shares == [0, 0.85]
