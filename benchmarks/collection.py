@@ -145,7 +145,7 @@ def median_case(cases: list[dict[str, Any]]) -> dict[str, Any]:
 def text(results: dict[str, Any]) -> str:
     """The results as a Markdown table."""
     lines = [
-        "| collectors | env steps/s | of N × one | loops alone | of N × one | cores: workers "
+        "| workers | env steps/s | of N × one | loops alone | of N × one | cores: workers "
         "| replay | parameter server |",
         "|---" * 8 + "|",
     ]
@@ -197,7 +197,7 @@ def draw(results: dict[str, Any]) -> Figure:
     show_default=True,
     help="Rounds; results are their medians.",
 )
-@click.option("--quick", is_flag=True, help="A smoke test: one collector, two seconds.")
+@click.option("--quick", is_flag=True, help="A smoke test: one worker, two seconds.")
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, help="Output folder.")
 def main(seconds: float, rounds: int, quick: bool, out: Path) -> None:
     """Measures, prints, and writes collection.json and collection.png."""

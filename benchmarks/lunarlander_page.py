@@ -194,7 +194,7 @@ def draw(folders: Sequence[Path]) -> Figure:
             look = {"color": GREY if replaced else colour, "marker": "o", "markersize": 3}
             line = "--" if replaced else "-"
             axes.plot(table.env_step, table.eval_return, linestyle=line, **look)
-        for colour, label in ((BLUE, "local executor"), (ORANGE, "Ray, one collector")):
+        for colour, label in ((BLUE, "local executor"), (ORANGE, "Ray, one worker")):
             axes.plot([], [], "o-", color=colour, label=label)
         if any("replaced" in folder.name for folder in folders):
             axes.plot([], [], "o--", color=GREY, label="replaced by a later run")

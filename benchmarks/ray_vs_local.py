@@ -228,7 +228,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     """Draws every run as a dot and the mean of each executor as a line."""
     executors = {
         "local": ("local executor", BLUE),
-        "ray": ("Ray, one collector", ORANGE),
+        "ray": ("Ray, one worker", ORANGE),
         EARLIER[0]: ("Ray, weights every 50 steps", GREY),
     }
     with mpl.rc_context(STYLE):

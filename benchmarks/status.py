@@ -116,7 +116,7 @@ def growth(results: dict[str, Any]) -> str:
     shares = report.paired_ratios(results["growth"])[-1]
     smallest, largest = (spaced(results["growth"]["sizes"][place]) for place in (0, -1))
     return (
-        f"With\n{largest} transitions in the replay table, the loop ran at {statistics.median(shares):.0%} of the speed that it has with {smallest} "
+        f"With\n{largest} transitions in the replay table, the loop ran at {statistics.median(shares):.0%} of the speed that it had with {smallest} "
         f"(median of {len(shares)} rounds, which gave {min(shares):.0%} to {max(shares):.0%}; aim: at least {report.GROWTH_AIM:.0%}). "
     )
 
@@ -131,7 +131,7 @@ def fastest_peer(results: dict[str, Any]) -> str:
     peer = max(peers, key=lambda key: typical[key]["rate"])
     times, same = (report.ratio(measured, key, peer) for key in ("labkit", "labkit_same"))
     return (
-        f"The fastest other library measured is\n{measured[peer]['label']}: labkit's loop is {times:.2f} times as fast as it, and {same:.2f} times with the same work "
+        f"The fastest other library measured is\n{measured[peer]['label']}: labkit's loop is {times:.2f} times as fast, and {same:.2f} times as fast with the same work "
         f"(aim: {report.AIMS[peer]}). "
     )
 

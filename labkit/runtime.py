@@ -123,9 +123,13 @@ class _Hidden:
 
     def open(self) -> None:
         with self._lock:
+            if not self._blocks:
+                try:
+                    self._redirect()
+                except BaseException:  # as Ctrl-C
+                    self._restore.close()
+                    raise
             self._blocks += 1
-            if self._blocks == 1:
-                self._redirect()
 
     def _redirect(self) -> None:
         for stream in (sys.stdout, sys.stderr):

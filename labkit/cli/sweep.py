@@ -67,10 +67,8 @@ class Job:
         pairs = {**self.texts, "run_dir": str(self.run_dir)}
         command = [sys.executable, "-m", "labkit.cli.main", "run", str(notebook)]
         command += [word for name, text in pairs.items() for word in ("-p", name, text)]
-        variables = {
-            **os.environ,
-            LAUNCHER_VARIABLE: str(os.getpid()),
-        }  # on Linux it ends with the sweep
+        # On Linux the run ends with the sweep.
+        variables = {**os.environ, LAUNCHER_VARIABLE: str(os.getpid())}
         with self.log.open("a") as log:  # a session: the terminal's Ctrl-C reaches the sweep alone
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, env=variables
