@@ -30,12 +30,12 @@ Scores = Mapping[int, Mapping[int, list[float]]]  # by env step and seed: return
 def show_study(folder: Folder) -> pd.DataFrame:
     """The score with and without each choice, from the runs of the Minitaur below a folder.
 
-    For each field it looks for two settings that differ in this field alone: one has the value in
-    the TF-Agents tutorial, the other labkit's default. Of several
-    such pairs it takes the one with the most seeds of each setting, then the one with the most
-    seeds of either; from three seeds of each on, one at the present defaults comes first. A field
-    without a pair has no row, and a folder without readable runs gives no rows. The three learning
-    rates count as one field, `learning_rates`.
+    For each field it looks for two settings that differ in this field alone: one has the value of
+    the TF-Agents tutorial, the other labkit's default. Of several such pairs it takes the one with
+    the most seeds of each setting, then the one with the most seeds of either; from three seeds of
+    each on, one at the present defaults comes first. A field without a pair has no row, and a
+    folder without readable runs gives no rows. The three learning rates count as one field,
+    `learning_rates`.
 
     Returns:
         One row per field, the largest difference first, with the columns without and with (the

@@ -1,5 +1,6 @@
 """Figures of notebook 04: the processes of a distributed run, its throughput and its returns."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -81,7 +82,7 @@ def evaluations(runs: Mapping[str, pd.DataFrame]) -> Figure:
     `runs` maps a label to the table of `run.metrics()`.
     """
     with subplots(9, 3.6, 1, 2, sharey=True) as (figure, (left, right)):
-        for (label, table), colour in zip(runs.items(), COLORS, strict=False):
+        for (label, table), colour in zip(runs.items(), itertools.cycle(COLORS), strict=False):
             shown = table.dropna(subset="eval_return").sort_values("gradient_step")
             for axes, x in ((left, shown.env_step), (right, shown.wall_seconds / 60)):
                 axes.plot(x[:-1], shown.eval_return[:-1], "o-", ms=4, color=colour, label=label)

@@ -44,6 +44,8 @@ def test_evaluations_are_drawn_over_env_steps_and_minutes():
     assert final.get_linestyle() == "None"
     assert right.lines[0].get_xydata().tolist() == [[1, 1], [2, 2]]
     assert right.lines[1].get_xydata().tolist() == [[4, 5]]
+    many = distributed_plots.evaluations({str(number): table for number in range(6)})
+    assert len(many.axes[0].lines) == 12, "more runs than colours"
 
 
 def test_a_run_that_is_too_short_has_no_rate_and_prints_no_nan():
