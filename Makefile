@@ -52,7 +52,7 @@ test: setup ## run the quick tests, notebooks 01, 02, 03, 05 and 06 included (a 
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 browser: setup ## run every notebook in JupyterLab, driven in Chromium; screenshots in build/browser/
-	@SCREENSHOTS=build/browser $(PY) -m pytest -m browser tests/browser $(ARGS)
+	@SCREENSHOTS=build/browser $(PY) -m pytest -m browser -n 2 tests/browser $(ARGS)
 
 slow: setup ## run the slow tests: long runs, a bare Colab, then failures on Ray and notebook 04
 	@status=0; \

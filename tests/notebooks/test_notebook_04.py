@@ -20,23 +20,23 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "04_distributed_sac.ipynb"
 LANDER, RAY = ROOT / "results" / "lunarlander", ROOT / "results" / "ray_vs_local"
 SMALL = {
-    "solved_return": "-2000.0",  # the first evaluation of trained weights
-    "watch_seconds": "1",
-    "fault_iterations": "600",
-    "num_iterations": "6e1",
-    "initial_collect_steps": "300.0",
-    "eval_interval": "30",
-    "interim_eval_episodes": "1",
-    "num_eval_episodes": "2",
+    "solved_return": -2000.0,  # the first evaluation of trained weights
+    "watch_seconds": 1,
+    "fault_iterations": 600,
+    "num_iterations": 6e1,
+    "initial_collect_steps": 300.0,
+    "eval_interval": 30,
+    "interim_eval_episodes": 1,
+    "num_eval_episodes": 2,
     "collectors": "(2,)",
-    "minitaur_iterations": "20",
+    "minitaur_iterations": 20,
     "run_dir": "my runs",
 }
 NOISE = re.compile(r"reverb/|cuda|TensorRT|raylet|Warning|WARN|pygame|absl|\(pid=|Traceback")
 
 
 def execute(folder, **parameters):
-    pairs = [part for name, value in parameters.items() for part in ("-p", name, value)]
+    pairs = [part for name, value in parameters.items() for part in ("-p", name, str(value))]
     command = [sys.executable, "-m", "papermill", str(NOTEBOOK), "out.ipynb", *pairs]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -59,8 +59,12 @@ def check(folder, notebook):
         assert not MACHINE_PATH.search(text), text
         assert not NOISE.search(text), text
         assert "nan" not in text.lower(), text
+    check_runs(folder / "my runs")
+
+
+def check_runs(folder):
     for name in ("local", "ray-2"):
-        table = run_directory.read_metrics(folder / "my runs" / name)
+        table = run_directory.read_metrics(folder / name)
         assert table.gradient_step.max() == 60
         assert len(table.eval_returns.iloc[-1]) == 2
 
@@ -77,29 +81,21 @@ def test_it_runs_small(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(500)
-def test_tagged_outputs_are_the_committed_ones(tmp_path):
-    small = {"num_iterations": 40, "eval_interval": 0, "num_eval_episodes": 1, "collectors": (1,)}
-    by_hand = {"solved_return": -2000.0, "watch_seconds": 1, "fault_iterations": 0}
-    nbval_run.compare(NOTEBOOK, tmp_path, {**small, **by_hand, "minitaur_iterations": 0})
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(500)
-def test_it_runs_on_two_nodes(tmp_path):
+def test_on_two_nodes_tagged_outputs_are_the_committed_ones(tmp_path):
     """Two raylets of one cluster on this machine, with a token."""
     from ray.cluster_utils import Cluster
 
     from labkit.distributed import ray_cluster
-    from labkit.distributed import ray_cluster as labkit_cluster
 
     with ray_cluster.on_loopback():
         ray_cluster.require_token()
-        head = {"num_cpus": 1, "_system_config": labkit_cluster.SYSTEM}
+        head = {"num_cpus": 1, "_system_config": ray_cluster.SYSTEM}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.add_node(num_cpus=3)
         try:
-            small = {**SMALL, "fault_iterations": "0", "minitaur_iterations": "0"}
-            check(tmp_path, execute(tmp_path, **small, address=cluster.address))
+            small = {**SMALL, "fault_iterations": 0, "minitaur_iterations": 0}
+            nbval_run.compare(NOTEBOOK, tmp_path, {**small, "address": cluster.address})
+            check_runs(tmp_path / "my runs")
         finally:
             cluster.shutdown()
 
