@@ -317,7 +317,8 @@ def _draw_line(
 
 def _log_scale(axes: Axes) -> None:
     axes.set_yscale("log")
-    axes.yaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
+    axes.yaxis.set_minor_locator(ticker.LogLocator(subs=(2, 3, 5)))
+    axes.grid(visible=True, which="minor", axis="y")  # an axis may span less than a decade
     for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
         set_formatter(lambda value, _: f"{value:g}")
 
