@@ -99,7 +99,8 @@ def find(number: str) -> Exercise:
     if isinstance(number, str) and number[:2] in MODULES:
         exercises = importlib.import_module(MODULES[number[:2]]).EXERCISES
     if number not in exercises:
-        known = ", ".join(exercises) or f"a number that begins with {' or '.join(MODULES)}"
+        in_order = sorted(exercises, key=lambda name: (len(name), name))  # 03.10 is the last
+        known = ", ".join(in_order) or f"a number that begins with {' or '.join(MODULES)}"
         raise invalid("number", number, known)
     return exercises[number]
 

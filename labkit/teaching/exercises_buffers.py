@@ -37,7 +37,7 @@ def fill(buffer: ReplayBuffer, steps: Iterable[trajectory.Trajectory]) -> Replay
 
 
 def ready(answer: Callable) -> None:
-    """02.1: whether a buffer holds enough steps for a window."""
+    """02.4: whether a buffer holds enough steps for a window."""
     for name in ("TFUniform", "PyUniform"):
         for held in range(4):
             for num_steps in (1, 2):
@@ -67,7 +67,7 @@ def _compare_ready(
 
 
 def every_window(answer: Callable) -> None:
-    """02.2: each two-step window of a full ring once, in the order of time."""
+    """02.5: each two-step window of a full ring once, in the order of time."""
     expected = [[k, k + 1] for k in range(len(STEPS) - SLOTS, len(STEPS) - 1)]
     given = [[int(k) for k in np.ravel(window)] for window in call(answer, STEPS)]
     if given == expected:
@@ -108,7 +108,7 @@ def episode_windows(draws: int = 200) -> trajectory.Trajectory:
 
 
 def within_episodes(answer: Callable) -> None:
-    """02.3: only the windows that do not cross an episode boundary."""
+    """02.6: only the windows that do not cross an episode boundary."""
     windows = episode_windows()
     kept = call(answer, windows)
     if not isinstance(kept, trajectory.Trajectory):
@@ -163,7 +163,7 @@ def _dropped(
 
 
 def largest_deviation(answer: Callable) -> None:
-    """02.4: how far the furthest count is from uniform, in standard deviations of a count."""
+    """02.7: how far the furthest count is from uniform, in standard deviations of a count."""
     ring = fill(empty_buffer("TFUniform"), STEPS)
     drawn = buffer_comparison.draw_windows(ring.as_dataset(100, num_steps=2), 7_000)
     for counts in (np.array(list(drawn.values())), np.array([520] * 4 + [320])):
@@ -194,7 +194,7 @@ def largest_deviation(answer: Callable) -> None:
 
 
 def restore(answer: Callable) -> None:
-    """02.5: contents, order and write head of a buffer, saved to files and restored."""
+    """02.8: contents, order and write head of a buffer, saved to files and restored."""
     for name in ("TFUniform", "PyUniform"):
         buffer, fresh = fill(empty_buffer(name), STEPS), empty_buffer(name)
         with tempfile.TemporaryDirectory() as folder:
@@ -229,20 +229,20 @@ def _contents(name: str, buffer: ReplayBuffer) -> list[int]:
 
 
 EXERCISES = {
-    "02.1": Exercise(
+    **exercises_replay.EXERCISES,
+    "02.4": Exercise(
         ready,
         "A training that reads too early from a PyUniform buffer learns from noise, silently.",
     ),
-    "02.2": Exercise(every_window, "An evaluation must see each window once; a training need not."),
-    "02.3": Exercise(
+    "02.5": Exercise(every_window, "An evaluation must see each window once; a training need not."),
+    "02.6": Exercise(
         within_episodes, "DQN's loss masks such windows, SAC's does not and needs this filter."
     ),
-    "02.4": Exercise(
+    "02.7": Exercise(
         largest_deviation,
         "The scale must not depend on the counts: a biased count would enlarge it.",
     ),
-    "02.5": Exercise(
+    "02.8": Exercise(
         restore, "A training that resumes with an empty buffer forgets what it learned from."
     ),
-    **exercises_replay.EXERCISES,
 }

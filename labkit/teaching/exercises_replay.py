@@ -10,11 +10,72 @@ from labkit.replay.transitions import Transition
 from labkit.teaching.exercises import Exercise, WrongAnswer, call, number_of
 from labkit.teaching.replay_memories import RingBuffer
 
-USUAL_N = 5  # env steps of a row in exercise 7
+USUAL_N = 5  # env steps of a row in exercise 9
+
+
+def ring_index(answer: Callable) -> None:
+    """02.1: the index of row k in a ring after `added` rows, or -1, compared with `RingBuffer`."""
+    for capacity, added in ((8, 13), (8, 8), (8, 5), (3, 300)):
+        ring = RingBuffer(capacity, np.int64)
+        for number in range(added):
+            ring.add(number)
+        held = {int(row): index for index, row in enumerate(ring.rows[: len(ring)])}
+        for k in range(max(0, added - 2 * capacity), added + 2):
+            given, true = int(number_of(call(answer, k, added, capacity))), held.get(k, -1)
+            if given != true:
+                found = f"Row {k} of {added} in a ring of {capacity}: {true}, yours is {given}. "
+                raise WrongAnswer(found + _ring_hint(k, added, capacity, given))
+
+
+def _ring_hint(k: int, added: int, capacity: int, given: int) -> str:
+    if given == -1:
+        return "The ring still holds this row."
+    if k >= added:
+        return f"Rows count from 0: after {added} rows, the newest is row {added - 1}."
+    if k < added - capacity:
+        return f"Row {k} was overwritten by row {k + capacity}, which has the same index."
+    if given == k - max(0, added - capacity):
+        return "That is its place in the order of time: rows do not move when others arrive."
+    if given == (k + 1) % capacity:
+        return "Rows count from 0, and row 0 goes to index 0."
+    return "Each row goes to the index behind the last one, and after the last index to 0."
+
+
+def probabilities(answer: Callable) -> None:
+    """02.2: P(i) from TD errors, equation 1 of Schaul et al. 2016 with proportional priorities."""
+    errors, epsilon = np.array([-4.0, 0.0, 1.0, 2.0]), 0.1
+    for alpha in (1.0, 0.6, 0.0):
+        given = np.asarray(call(answer, errors, alpha, epsilon), float)
+        if given.shape != errors.shape:
+            raise WrongAnswer(
+                f"There must be {len(errors)} probabilities, one for each row; "
+                f"yours are {echo(given)}."
+            )
+        priorities = np.abs(errors) + epsilon
+        true = priorities**alpha / np.sum(priorities**alpha)
+        if np.allclose(given, true):
+            continue
+        found = (
+            f"For errors {errors.tolist()}, α = {alpha:g} and ε = {epsilon}: "
+            f"{true.round(3).tolist()} is right, yours are {given.round(3).tolist()}. "
+        )
+        shares, bare = priorities / priorities.sum(), np.abs(errors) ** alpha
+        usual = [
+            (bare / bare.sum(), "ε is missing: a row with an error of 0 is never drawn again."),
+            (shares**alpha, "They sum to {total:.2f}: apply α before you divide by the sum."),
+            (shares, "α is missing: at α = 0 all rows must be equally likely."),
+            (priorities**alpha, "These are priorities: divide by their sum."),
+        ]
+        for wrong, hint in usual:
+            if np.allclose(given, wrong):
+                raise WrongAnswer(found + hint.format(total=given.sum()))
+        if not np.all(np.isfinite(given)) or given[0] < given[1]:
+            raise WrongAnswer(f"{found}The sign of an error does not matter: take |δ|.")
+        raise WrongAnswer(f"{found}p = |δ| + ε, then p^α, then divide by the sum.")
 
 
 def importance_weights(answer: Callable) -> None:
-    """02.6: w = p^-β, scaled such that the largest is 1."""
+    """02.3: w = p^-β, scaled such that the largest is 1."""
     p = np.array([0.4, 0.1, 0.3, 0.2])  # [4] float64: how often each item is drawn
     values = np.array([1.0, 10.0, 2.0, 3.0])  # [4] float64: what is averaged
     for beta in (1.0, 0.5, 0.0):
@@ -40,7 +101,7 @@ def importance_weights(answer: Callable) -> None:
 
 
 def n_step_target(answer: Callable) -> None:
-    """02.7: the target of a row over n env steps, compared with labkit's `NStepWriter`."""
+    """02.9: the target of a row over n env steps, compared with labkit's `NStepWriter`."""
     gamma, value = 0.9, 100.0
     for case in ([1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 1], [1, 0.5, 1, 1]):
         discounts = np.array(case, float)  # [n] float64
@@ -126,77 +187,16 @@ def _target_of_a_row(
     return float(rows[0].reward + gamma * rows[0].discount * value)
 
 
-def ring_index(answer: Callable) -> None:
-    """02.8: the index of row k in a ring after `added` rows, or -1, compared with `RingBuffer`."""
-    for capacity, added in ((8, 13), (8, 8), (8, 5), (3, 300)):
-        ring = RingBuffer(capacity, np.int64)
-        for number in range(added):
-            ring.add(number)
-        held = {int(row): index for index, row in enumerate(ring.rows[: len(ring)])}
-        for k in range(max(0, added - 2 * capacity), added + 2):
-            given, true = int(number_of(call(answer, k, added, capacity))), held.get(k, -1)
-            if given != true:
-                found = f"Row {k} of {added} in a ring of {capacity}: {true}, yours is {given}. "
-                raise WrongAnswer(found + _ring_hint(k, added, capacity, given))
-
-
-def _ring_hint(k: int, added: int, capacity: int, given: int) -> str:
-    if given == -1:
-        return "The ring still holds this row."
-    if k >= added:
-        return f"Rows count from 0: after {added} rows, the newest is row {added - 1}."
-    if k < added - capacity:
-        return f"Row {k} was overwritten by row {k + capacity}, which has the same index."
-    if given == k - max(0, added - capacity):
-        return "That is its place in the order of time: rows do not move when others arrive."
-    if given == (k + 1) % capacity:
-        return "Rows count from 0, and row 0 goes to index 0."
-    return "Each row goes to the index behind the last one, and after the last index to 0."
-
-
-def probabilities(answer: Callable) -> None:
-    """02.9: P(i) from TD errors, equation 1 of Schaul et al. 2016 with proportional priorities."""
-    errors, epsilon = np.array([-4.0, 0.0, 1.0, 2.0]), 0.1
-    for alpha in (1.0, 0.6, 0.0):
-        given = np.asarray(call(answer, errors, alpha, epsilon), float)
-        if given.shape != errors.shape:
-            raise WrongAnswer(
-                f"There must be {len(errors)} probabilities, one for each row; "
-                f"yours are {echo(given)}."
-            )
-        priorities = np.abs(errors) + epsilon
-        true = priorities**alpha / np.sum(priorities**alpha)
-        if np.allclose(given, true):
-            continue
-        found = (
-            f"For errors {errors.tolist()}, α = {alpha:g} and ε = {epsilon}: "
-            f"{true.round(3).tolist()} is right, yours are {given.round(3).tolist()}. "
-        )
-        shares, bare = priorities / priorities.sum(), np.abs(errors) ** alpha
-        usual = [
-            (bare / bare.sum(), "ε is missing: a row with an error of 0 is never drawn again."),
-            (shares**alpha, "They sum to {total:.2f}: apply α before you divide by the sum."),
-            (shares, "α is missing: at α = 0 all rows must be equally likely."),
-            (priorities**alpha, "These are priorities: divide by their sum."),
-        ]
-        for wrong, hint in usual:
-            if np.allclose(given, wrong):
-                raise WrongAnswer(found + hint.format(total=given.sum()))
-        if not np.all(np.isfinite(given)) or given[0] < given[1]:
-            raise WrongAnswer(f"{found}The sign of an error does not matter: take |δ|.")
-        raise WrongAnswer(f"{found}p = |δ| + ε, then p^α, then divide by the sum.")
-
-
 EXERCISES = {
-    "02.6": Exercise(
-        importance_weights, "Without weights, priorities change which function is learned."
-    ),
-    "02.7": Exercise(
-        n_step_target, "A wrong power of γ learns smoothly, and learns the wrong values."
-    ),
-    "02.8": Exercise(
+    "02.1": Exercise(
         ring_index,
         "A priority or an index that outlives its row belongs to the row that came after.",
     ),
-    "02.9": Exercise(probabilities, "Reverb's Prioritized selector draws by the same formula."),
+    "02.2": Exercise(probabilities, "Reverb's Prioritized selector draws by the same formula."),
+    "02.3": Exercise(
+        importance_weights, "Without weights, priorities change which function is learned."
+    ),
+    "02.9": Exercise(
+        n_step_target, "A wrong power of γ learns smoothly, and learns the wrong values."
+    ),
 }

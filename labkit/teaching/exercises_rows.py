@@ -9,7 +9,7 @@ from labkit.teaching.exercises import Exercise, WrongAnswer, call, mistakes, num
 
 
 def stored_discount(answer: Callable) -> None:
-    """03.6: the environment's discount after a step: 0 after a termination only."""
+    """03.1: the environment's discount after a step: 0 after a termination only."""
     cases = [
         (False, 400, "The episode goes on, so rewards follow."),
         (True, 400, "The robot fell: no reward follows (termination)."),
@@ -35,7 +35,7 @@ def stored_discount(answer: Callable) -> None:
 
 
 def horizon(answer: Callable) -> None:
-    """03.7: after how many steps γ discounts a reward to a share."""
+    """03.2: after how many steps γ discounts a reward to a share."""
     for gamma, share in ((0.99, 0.05), (0.9, 0.5), (0.5, 0.25)):
         given = number_of(call(answer, gamma, share))
         exact = np.log(share) / np.log(gamma)
@@ -56,8 +56,36 @@ def horizon(answer: Callable) -> None:
         )
 
 
+def row_bytes(answer: Callable) -> None:
+    """03.8: the size of a row of the replay table."""
+    for layout in (Layout(28, 8), Layout(3, 1)):
+        given, true = number_of(call(answer, layout.observation, layout.action)), 4 * layout.width
+        if given == true:
+            continue
+        numbers = {
+            "": layout.width,
+            "A row has two observations, before and after the action.": (
+                layout.width - layout.observation
+            ),
+            "You forgot reward and discount.": layout.width - 2,
+            "Two observations, reward and discount belong to it.": (
+                layout.width - layout.observation - 2
+            ),
+        }
+        sizes = {
+            "": 4,
+            "That counts numbers: a float32 has 4 bytes.": 1,
+            "float32, not float64.": 8,
+        }
+        hint = mistakes(given, lambda a, b: float(a * b), numbers, sizes)
+        raise WrongAnswer(
+            f"{layout.observation} and {layout.action} numbers: {true} bytes, yours is {given:g}. "
+            f"{hint or 'obs_tm1, a_tm1, r_t, discount_t, obs_t.'}"
+        )
+
+
 def actions_per_fall(answer: Callable) -> None:
-    """03.8: actions per fall, from the discounts of a random sample of a table's rows."""
+    """03.9: actions per fall, from the discounts of a random sample of a table's rows."""
     episodes = [(40, True), (60, True), (100, False)]  # actions, and whether the last is a fall
     rng = np.random.default_rng(0)
     for n in (5, 1, 5):
@@ -91,43 +119,15 @@ def _discounts(episodes: list[tuple[int, bool]], n: int, gamma: float) -> np.nda
     return np.array(column)
 
 
-def row_bytes(answer: Callable) -> None:
-    """03.9: the size of a row of the replay table."""
-    for layout in (Layout(28, 8), Layout(3, 1)):
-        given, true = number_of(call(answer, layout.observation, layout.action)), 4 * layout.width
-        if given == true:
-            continue
-        numbers = {
-            "": layout.width,
-            "A row has two observations, before and after the action.": (
-                layout.width - layout.observation
-            ),
-            "You forgot reward and discount.": layout.width - 2,
-            "Two observations, reward and discount belong to it.": (
-                layout.width - layout.observation - 2
-            ),
-        }
-        sizes = {
-            "": 4,
-            "That counts numbers: a float32 has 4 bytes.": 1,
-            "float32, not float64.": 8,
-        }
-        hint = mistakes(given, lambda a, b: float(a * b), numbers, sizes)
-        raise WrongAnswer(
-            f"{layout.observation} and {layout.action} numbers: {true} bytes, yours is {given:g}. "
-            f"{hint or 'obs_tm1, a_tm1, r_t, discount_t, obs_t.'}"
-        )
-
-
 EXERCISES = {
-    "03.6": Exercise(
+    "03.1": Exercise(
         stored_discount, "After a time limit the last state has a value; after a fall it has none."
     ),
-    "03.7": Exercise(horizon, "The critics hardly see rewards beyond this horizon."),
+    "03.2": Exercise(horizon, "The critics hardly see rewards beyond this horizon."),
     "03.8": Exercise(
-        actions_per_fall, "Rows overlap, so a share of rows is not a share of actions."
+        row_bytes, "The capacity of a table is a matter of memory: estimate it first."
     ),
     "03.9": Exercise(
-        row_bytes, "The capacity of a table is a matter of memory: estimate it first."
+        actions_per_fall, "Rows overlap, so a share of rows is not a share of actions."
     ),
 }

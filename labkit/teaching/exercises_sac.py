@@ -14,8 +14,64 @@ from labkit.teaching import exercises_rows
 from labkit.teaching.exercises import Exercise, WrongAnswer, call, mistakes, number_of
 
 
+def squashed_log_prob(answer: Callable) -> None:
+    """03.3: log π of an action that tanh squashed into a range."""
+    u, mean, deviation = np.array([0.8, -0.4]), np.array([0.5, 0.1]), np.array([0.6, 0.9])
+    half_range = np.array([2.0, 3.0])
+    given = _one_number(call(answer, u, mean, deviation, half_range), u)
+    normals = {
+        "": np.sum(stats.norm.logpdf(u, mean, deviation)),
+        "`std` is a standard deviation: do not square it.": np.sum(
+            stats.norm.logpdf(u, mean, deviation**2)
+        ),
+        "`std` is a standard deviation: do not take its root.": np.sum(
+            stats.norm.logpdf(u, mean, np.sqrt(deviation))
+        ),
+    }
+    slope = np.sum(_log_slope(u))
+    slopes = {
+        "": -slope,
+        "You forgot the log-determinant: subtract log(1 − tanh² u) of each motor.": 0.0,
+        "The log-determinant has the wrong sign: where tanh is flat, π is higher.": slope,
+    }
+    ranges = {
+        "": -np.sum(np.log(half_range)),
+        "You forgot the action range: a range twice as wide halves the density.": 0.0,
+        "The range has the wrong sign: a wider range lowers the density.": np.log(half_range).sum(),
+    }
+    true = normals[""] + slopes[""] + ranges[""]
+    if not np.isclose(given, true, rtol=1e-4):
+        hint = mistakes(given, lambda a, b, c: a + b + c, normals, slopes, ranges)
+        raise WrongAnswer(
+            f"For u = {u.tolist()} and half ranges {half_range.tolist()} it is {true:.3f}, yours "
+            f"is {given:.3f}. {hint or 'log N(u; μ, σ) − log(1 − tanh² u) − log(half range).'}"
+        )
+    u, mean = np.array([20.0, -0.4]), np.array([19.7, 0.1])
+    with np.errstate(divide="ignore"):
+        given = _one_number(call(answer, u, mean, deviation, half_range), u)
+    true = np.sum(stats.norm.logpdf(u, mean, deviation) - _log_slope(u) - np.log(half_range))
+    if not np.isclose(given, true, rtol=1e-4):
+        raise WrongAnswer(
+            f"For u = {u.tolist()} it is {true:.2f}, yours is {given:.2f}. Near the ends 1 − tanh² "
+            "u rounds to 0: log(1 − tanh² u) = 2 (log 2 − u − log(1 + e^(−2u))) is exact."
+        )
+
+
+def _log_slope(u: np.ndarray) -> np.ndarray:
+    """log(1 − tanh² u), stable for large |u|."""
+    return 2 * (np.log(2) - u - np.logaddexp(0, -2 * u))
+
+
+def _one_number(given: Any, u: np.ndarray) -> float:
+    if np.shape(given) == u.shape:
+        raise WrongAnswer(
+            f"There are {len(u)} motors and one action: sum the logarithms over the motors."
+        )
+    return number_of(given)
+
+
 def row_target(answer: Callable) -> None:
-    """03.1: the critics' target of a row over several env steps, with SAC's soft value."""
+    """03.4: the critics' target of a row over several env steps, with SAC's soft value."""
     lower, higher = 10.0, 12.0
     for q1, q2, discounts in (
         (higher, lower, [1.0, 1.0, 1.0, 1.0, 1.0]),
@@ -76,158 +132,8 @@ def _compare_target(answer: Callable, discounts: np.ndarray, q1: float, q2: floa
     )
 
 
-def squashed_log_prob(answer: Callable) -> None:
-    """03.2: log π of an action that tanh squashed into a range."""
-    u, mean, deviation = np.array([0.8, -0.4]), np.array([0.5, 0.1]), np.array([0.6, 0.9])
-    half_range = np.array([2.0, 3.0])
-    given = _one_number(call(answer, u, mean, deviation, half_range), u)
-    normals = {
-        "": np.sum(stats.norm.logpdf(u, mean, deviation)),
-        "`std` is a standard deviation: do not square it.": np.sum(
-            stats.norm.logpdf(u, mean, deviation**2)
-        ),
-        "`std` is a standard deviation: do not take its root.": np.sum(
-            stats.norm.logpdf(u, mean, np.sqrt(deviation))
-        ),
-    }
-    slope = np.sum(_log_slope(u))
-    slopes = {
-        "": -slope,
-        "You forgot the log-determinant: subtract log(1 − tanh² u) of each motor.": 0.0,
-        "The log-determinant has the wrong sign: where tanh is flat, π is higher.": slope,
-    }
-    ranges = {
-        "": -np.sum(np.log(half_range)),
-        "You forgot the action range: a range twice as wide halves the density.": 0.0,
-        "The range has the wrong sign: a wider range lowers the density.": np.log(half_range).sum(),
-    }
-    true = normals[""] + slopes[""] + ranges[""]
-    if not np.isclose(given, true, rtol=1e-4):
-        hint = mistakes(given, lambda a, b, c: a + b + c, normals, slopes, ranges)
-        raise WrongAnswer(
-            f"For u = {u.tolist()} and half ranges {half_range.tolist()} it is {true:.3f}, yours "
-            f"is {given:.3f}. {hint or 'log N(u; μ, σ) − log(1 − tanh² u) − log(half range).'}"
-        )
-    u, mean = np.array([20.0, -0.4]), np.array([19.7, 0.1])
-    with np.errstate(divide="ignore"):
-        given = _one_number(call(answer, u, mean, deviation, half_range), u)
-    true = np.sum(stats.norm.logpdf(u, mean, deviation) - _log_slope(u) - np.log(half_range))
-    if not np.isclose(given, true, rtol=1e-4):
-        raise WrongAnswer(
-            f"For u = {u.tolist()} it is {true:.2f}, yours is {given:.2f}. Near the ends 1 − tanh² "
-            "u rounds to 0: log(1 − tanh² u) = 2 (log 2 − u − log(1 + e^(−2u))) is exact."
-        )
-
-
-def _log_slope(u: np.ndarray) -> np.ndarray:
-    """log(1 − tanh² u), stable for large |u|."""
-    return 2 * (np.log(2) - u - np.logaddexp(0, -2 * u))
-
-
-def _one_number(given: Any, u: np.ndarray) -> float:
-    if np.shape(given) == u.shape:
-        raise WrongAnswer(
-            f"There are {len(u)} motors and one action: sum the logarithms over the motors."
-        )
-    return number_of(given)
-
-
-def next_log_alpha(answer: Callable) -> None:
-    """03.3: log α after one step of gradient descent on the temperature loss."""
-    log_alpha, target, rate = -1.0, -4.0, 0.1
-    for log_pi in (np.array([-7.0, -5.0]), np.array([5.0, 7.0])):
-        given = number_of(call(answer, log_alpha, log_pi, target, rate))
-        entropy = -log_pi.mean()
-        true = log_alpha - rate * (entropy - target)
-        if np.isclose(given, true, rtol=1e-4):
-            continue
-        more = "more" if entropy > target else "less"
-        excesses = {
-            "": entropy - target,
-            "The target entropy has the wrong sign: −log π − H̄ is the excess.": entropy + target,
-            "You sum over the batch: the loss is a mean.": len(log_pi) * (entropy - target),
-            "The gradient by log α has no factor α: the loss is log α · (−log π − H̄).": (
-                np.exp(log_alpha) * (entropy - target)
-            ),
-        }
-        directions = {
-            "": -rate,
-            f"Your α moves the wrong way: the policy is {more} random than the target.": rate,
-        }
-        hint = mistakes(given, lambda a, b: log_alpha + a * b, directions, excesses)
-        if np.isclose(given, log_alpha * (entropy - target)):
-            hint = "That is the loss: return log α after the step."
-        raise WrongAnswer(
-            f"Entropy {entropy:g}, target {target:g}: log α goes from {log_alpha:g} to {true:.2f}, "
-            f"yours to {given:.2f}. {hint or 'log α − rate · mean(−log π − H̄).'}"
-        )
-
-
-def follow(answer: Callable) -> None:
-    """03.4: Polyak averaging, in place."""
-    for tau in (0.25, 0.005):
-        critic = [tf.Variable([4.0, 0.0]), tf.Variable([[8.0]])]
-        target = [tf.Variable([0.0, 4.0]), tf.Variable([[2.0]])]
-        w, old = _flat(critic), _flat(target)
-        lists = list(critic), list(target)
-        answer(*lists, tau)
-        if any(a is not b for a, b in zip(lists[1], target, strict=False)):
-            raise WrongAnswer(
-                "You replaced elements of the list, and the variables of the network did not "
-                "change: use `t.assign(…)`."
-            )
-        given, true = _flat(target), tau * w + (1 - tau) * old
-        if not np.array_equal(_flat(critic), w):
-            raise WrongAnswer("You averaged into the critic: only the target follows.")
-        if np.allclose(given, true):
-            continue
-        usual = {
-            "The target did not change: `t = …` only names a new tensor, use `t.assign(…)`.": old,
-            "τ and 1 − τ are swapped: τ is the share of the new weights.": (
-                (1 - tau) * w + tau * old
-            ),
-            "You copied the critic: with τ < 1 the target keeps most of its old value.": w,
-            "You forgot the factor 1 − τ of the old weights.": tau * w + old,
-        }
-        hints = [text for text, wrong in usual.items() if np.allclose(given, wrong)]
-        raise WrongAnswer(
-            f"τ = {tau:g}, weights {w.tolist()}, target {old.tolist()}: it must become "
-            f"{np.round(true, 3).tolist()}, yours is {np.round(given, 3).tolist()}. "
-            f"{hints[0] if hints else 'τ θ + (1 − τ) θ̄, for every variable.'}"
-        )
-
-
-def _flat(variables: list[tf.Variable]) -> np.ndarray:
-    return np.concatenate([np.ravel(v.numpy()) for v in variables])
-
-
-def replica_loss(answer: Callable) -> None:
-    """03.5: a replica's part of the loss, such that the parts add up to the mean."""
-    errors = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 8.0, 9.0])  # [8] float64
-    true = errors.mean()
-    for replicas in (2, 4):
-        parts = errors.reshape(replicas, -1)
-        own = parts.shape[1]
-        total = sum(number_of(call(answer, part, len(errors))) for part in parts)
-        if np.isclose(total, true, rtol=1e-4):
-            continue
-        usual = {
-            replicas: (
-                f"You average over the replica's {own} rows, but the replicas' gradients are "
-                f"added: divide by the global batch of {len(errors)}."
-            ),
-            len(errors): f"You sum without dividing by the global batch of {len(errors)}.",
-            1 / own: "You divide twice: by the replica's rows and by the global batch.",
-        }
-        hints = [text for factor, text in usual.items() if np.isclose(total, factor * true)]
-        raise WrongAnswer(
-            f"The losses of {replicas} replicas add up to {total:.3f}, one device has {true:.3f}: "
-            f"{total / true:.3g} times the gradient. {hints[0] if hints else 'sum / global batch.'}"
-        )
-
-
 def policy_loss(answer: Callable) -> None:
-    """03.10: the actor's loss, and its gradient through the sampled action."""
+    """03.5: the actor's loss, and its gradient through the sampled action."""
     rng = np.random.default_rng(0)
     mean, noise = (tf.constant(rng.normal(size=(6, 2))) for _ in range(2))  # [6, 2] float64
     deviation, alpha = tf.constant(rng.uniform(0.3, 0.8, size=(6, 2))), 0.2
@@ -295,24 +201,118 @@ def _actor_mistakes(value: float, u: tf.Tensor, log_pi: tf.Tensor, alpha: float)
     return mistakes(value, loss, estimates, signs, weights, means)
 
 
+def next_log_alpha(answer: Callable) -> None:
+    """03.6: log α after one step of gradient descent on the temperature loss."""
+    log_alpha, target, rate = -1.0, -4.0, 0.1
+    for log_pi in (np.array([-7.0, -5.0]), np.array([5.0, 7.0])):
+        given = number_of(call(answer, log_alpha, log_pi, target, rate))
+        entropy = -log_pi.mean()
+        true = log_alpha - rate * (entropy - target)
+        if np.isclose(given, true, rtol=1e-4):
+            continue
+        more = "more" if entropy > target else "less"
+        excesses = {
+            "": entropy - target,
+            "The target entropy has the wrong sign: −log π − H̄ is the excess.": entropy + target,
+            "You sum over the batch: the loss is a mean.": len(log_pi) * (entropy - target),
+            "The gradient by log α has no factor α: the loss is log α · (−log π − H̄).": (
+                np.exp(log_alpha) * (entropy - target)
+            ),
+        }
+        directions = {
+            "": -rate,
+            f"Your α moves the wrong way: the policy is {more} random than the target.": rate,
+        }
+        hint = mistakes(given, lambda a, b: log_alpha + a * b, directions, excesses)
+        if np.isclose(given, log_alpha * (entropy - target)):
+            hint = "That is the loss: return log α after the step."
+        raise WrongAnswer(
+            f"Entropy {entropy:g}, target {target:g}: log α goes from {log_alpha:g} to {true:.2f}, "
+            f"yours to {given:.2f}. {hint or 'log α − rate · mean(−log π − H̄).'}"
+        )
+
+
+def follow(answer: Callable) -> None:
+    """03.7: Polyak averaging, in place."""
+    for tau in (0.25, 0.005):
+        critic = [tf.Variable([4.0, 0.0]), tf.Variable([[8.0]])]
+        target = [tf.Variable([0.0, 4.0]), tf.Variable([[2.0]])]
+        w, old = _flat(critic), _flat(target)
+        lists = list(critic), list(target)
+        answer(*lists, tau)
+        if any(a is not b for a, b in zip(lists[1], target, strict=False)):
+            raise WrongAnswer(
+                "You replaced elements of the list, and the variables of the network did not "
+                "change: use `t.assign(…)`."
+            )
+        given, true = _flat(target), tau * w + (1 - tau) * old
+        if not np.array_equal(_flat(critic), w):
+            raise WrongAnswer("You averaged into the critic: only the target follows.")
+        if np.allclose(given, true):
+            continue
+        usual = {
+            "The target did not change: `t = …` only names a new tensor, use `t.assign(…)`.": old,
+            "τ and 1 − τ are swapped: τ is the share of the new weights.": (
+                (1 - tau) * w + tau * old
+            ),
+            "You copied the critic: with τ < 1 the target keeps most of its old value.": w,
+            "You forgot the factor 1 − τ of the old weights.": tau * w + old,
+        }
+        hints = [text for text, wrong in usual.items() if np.allclose(given, wrong)]
+        raise WrongAnswer(
+            f"τ = {tau:g}, weights {w.tolist()}, target {old.tolist()}: it must become "
+            f"{np.round(true, 3).tolist()}, yours is {np.round(given, 3).tolist()}. "
+            f"{hints[0] if hints else 'τ θ + (1 − τ) θ̄, for every variable.'}"
+        )
+
+
+def _flat(variables: list[tf.Variable]) -> np.ndarray:
+    return np.concatenate([np.ravel(v.numpy()) for v in variables])
+
+
+def replica_loss(answer: Callable) -> None:
+    """03.10: a replica's part of the loss, such that the parts add up to the mean."""
+    errors = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 8.0, 9.0])  # [8] float64
+    true = errors.mean()
+    for replicas in (2, 4):
+        parts = errors.reshape(replicas, -1)
+        own = parts.shape[1]
+        total = sum(number_of(call(answer, part, len(errors))) for part in parts)
+        if np.isclose(total, true, rtol=1e-4):
+            continue
+        usual = {
+            replicas: (
+                f"You average over the replica's {own} rows, but the replicas' gradients are "
+                f"added: divide by the global batch of {len(errors)}."
+            ),
+            len(errors): f"You sum without dividing by the global batch of {len(errors)}.",
+            1 / own: "You divide twice: by the replica's rows and by the global batch.",
+        }
+        hints = [text for factor, text in usual.items() if np.isclose(total, factor * true)]
+        raise WrongAnswer(
+            f"The losses of {replicas} replicas add up to {total:.3f}, one device has {true:.3f}: "
+            f"{total / true:.3g} times the gradient. {hints[0] if hints else 'sum / global batch.'}"
+        )
+
+
 EXERCISES = {
-    "03.1": Exercise(
-        row_target, "A wrong target raises no error, and critics and actor learn from it."
-    ),
-    "03.2": Exercise(
+    **exercises_rows.EXERCISES,
+    "03.3": Exercise(
         squashed_log_prob, "All three losses of SAC contain log π, so a mistake in it is in each."
     ),
-    "03.3": Exercise(
-        next_log_alpha, "With a reversed sign α grows without bound, or falls to nothing."
-    ),
     "03.4": Exercise(
-        follow, "If targets copy the critics at once, an error in Q feeds back into its own target."
+        row_target, "A wrong target raises no error, and critics and actor learn from it."
     ),
     "03.5": Exercise(
-        replica_loss, "Adam hides a factor in the gradient, so look at the gradient, not the curve."
-    ),
-    **exercises_rows.EXERCISES,
-    "03.10": Exercise(
         policy_loss, "A loss with the right value learns nothing if its gradient is cut off."
+    ),
+    "03.6": Exercise(
+        next_log_alpha, "With a reversed sign α grows without bound, or falls to nothing."
+    ),
+    "03.7": Exercise(
+        follow, "If targets copy the critics at once, an error in Q feeds back into its own target."
+    ),
+    "03.10": Exercise(
+        replica_loss, "Adam hides a factor in the gradient, so look at the gradient, not the curve."
     ),
 }

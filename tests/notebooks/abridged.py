@@ -12,17 +12,18 @@ import nbformat
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "03_sac_minitaur.ipynb"
 # Agents copied to several replicas and trained there, the tutorial's environment, the study.
 SIDE_STEPS = {
-    *("mirror-rows-code", "mirror-replicas-code", "mirror-sum", "mirror-broken-code"),
-    *("mirror-learner-code", "mirror-train", "c7bd5bc4", "choices"),
+    *("mirror-setup", "mirror-rows-code", "mirror-gradient-code", "mirror-replicas-code"),
+    *("mirror-sum", "mirror-broken-code", "mirror-learner-code", "mirror-train"),
+    *("c7bd5bc4", "choices"),
 }
 # The films at the end of the notebook, each of a whole episode, too.
 WITHOUT_FILMS = {*SIDE_STEPS, "worst", "replay"}
-# All of the derivation and of the replicas, which a run that ends in its warm-up does not need.
+# All of the derivation, which a run that ends in its warm-up does not need.
 BEFORE_THE_WARM_UP = {
     *SIDE_STEPS,
-    *("mirror-setup", "mirror-gradient-code", "sac-return-code", "sac-entropy"),
-    *("sac-sample-code", "sac-sample-checked", "sac-critic-code", "sac-critic-checked"),
-    *("sac-actor-code", "sac-alpha-code", "sac-polyak-code"),
+    *("sac-return-code", "sac-entropy", "sac-sample-code", "sac-sample-checked"),
+    *("sac-critic-code", "sac-critic-checked", "sac-actor-code", "sac-alpha-code"),
+    "sac-polyak-code",
 }
 
 

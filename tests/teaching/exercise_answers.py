@@ -31,7 +31,7 @@ def best_table(name):
 
 
 def windows(options: str, last: str = "windows") -> str:
-    """Code of an answer to exercise 02.2; `options` are of the buffer."""
+    """Code of an answer to exercise 02.5; `options` are of the buffer."""
     return f"""
 def every_window(steps):
     spec = buffer_comparison.counted_spec()
@@ -45,7 +45,7 @@ def every_window(steps):
 
 
 def masked(mask: str) -> str:
-    """Code of an answer to exercise 02.3 that keeps the windows where `mask` is true."""
+    """Code of an answer to exercise 02.6 that keeps the windows where `mask` is true."""
     return f"""
 def within_episodes(windows):
     mask = {mask}
@@ -54,7 +54,7 @@ def within_episodes(windows):
 
 
 def saved(keyword: str, other: str) -> str:
-    """Code of an answer to exercise 02.5 that saves and restores under these names."""
+    """Code of an answer to exercise 02.8 that saves and restores under these names."""
     return f"""
 def save_and_restore(buffer, fresh, folder):
     path = tf.train.Checkpoint({keyword}=buffer).save(folder + "/b")
@@ -68,7 +68,7 @@ def soft_row(
     value: str = "min(q, p) - a * l",
     end: str = "d[-1]",
 ) -> str:
-    """Code of an answer to exercise 03.1."""
+    """Code of an answer to exercise 03.4."""
     return f"""
 def row_target(r, d, q, p, l, a, g):
     f = g ** np.arange(len(r))
@@ -77,7 +77,7 @@ def row_target(r, d, q, p, l, a, g):
 
 
 def log_prob(terms: str, reduce: str = "np.sum", deviation: str = "s") -> str:
-    """Code of an answer to exercise 03.2."""
+    """Code of an answer to exercise 03.3."""
     return f"""
 def squashed_log_prob(u, m, s, h):
     s = {deviation}
@@ -88,7 +88,7 @@ def squashed_log_prob(u, m, s, h):
 
 
 def followed(statement: str) -> str:
-    """Code of an answer to exercise 03.4."""
+    """Code of an answer to exercise 03.7."""
     return f"""
 def follow(critic, target, tau):
     for w, t in zip(critic, target):
@@ -101,7 +101,7 @@ def policy_loss(
     terms: str = "alpha * log_pi - q",
     reduce: str = "tf.reduce_mean",
 ) -> str:
-    """Code of an answer to exercise 03.10."""
+    """Code of an answer to exercise 03.5."""
     return f"""
 def policy_loss(mean, deviation, noise, critics, log_prob, alpha):
     u = mean + deviation * noise
@@ -182,6 +182,58 @@ WRONG: dict[str, Wrong] = {
         "closed": ("deliver = lambda writer: writer.close()", "The writer is closed"),
     },
     "02.1": {
+        "time": (
+            "index_of = lambda k, n, c: k - max(0, n - c) if max(0, n - c) <= k < n else -1",
+            "its place in the order of time",
+        ),
+        "never gone": (
+            "index_of = lambda k, n, c: k % c if k < n else -1",
+            "Row 0 was overwritten by row 8",
+        ),
+        "the future": (
+            "index_of = lambda k, n, c: k % c if n - c <= k else -1",
+            "the newest is row 12",
+        ),
+        "from one": (
+            "index_of = lambda k, n, c: (k + 1) % c if n - c <= k < n else -1",
+            "row 0 goes to index 0",
+        ),
+        "too strict": (
+            "index_of = lambda k, n, c: k % c if n - c < k < n else -1",
+            "Row 5 of 13 in a ring of 8: 5, yours is -1. The ring still holds this row",
+        ),
+    },
+    "02.2": {
+        "no epsilon": (
+            "probabilities = lambda d, a, e: np.abs(d)**a / np.sum(np.abs(d)**a)",
+            "ε is missing",
+        ),
+        "late": (
+            "probabilities = lambda d, a, e: ((np.abs(d) + e) / np.sum(np.abs(d) + e))**a",
+            "apply α before you divide by the sum",
+        ),
+        "no alpha": (
+            "probabilities = lambda d, a, e: (np.abs(d) + e) / np.sum(np.abs(d) + e)",
+            "at α = 0 all rows must be equally likely",
+        ),
+        "no sum": ("probabilities = lambda d, a, e: (np.abs(d) + e)**a", "divide by their sum"),
+        "the sign": (
+            "probabilities = lambda d, a, e: (d + 5)**a / np.sum((d + 5)**a)",
+            "take |δ|",
+        ),
+    },
+    "02.3": {
+        "sign": ("importance_weights = lambda p, b: (p / p.max()) ** b", "must weigh less"),
+        "not scaled": ("importance_weights = lambda p, b: p ** -b", "Divide by the largest"),
+        "β ignored": ("importance_weights = lambda p, b: p.min() / p", "β sets how much"),
+        "linear": ("importance_weights = lambda p, b: 1 - b * p", "of uniform ones: 4, and yours"),
+        "the last": (
+            "importance_weights = lambda p, b: p**-b / p[-1]**-b",
+            "Divide by the largest",
+        ),
+        "one number": ("importance_weights = lambda p, b: 1.0", "There must be 4 weights"),
+    },
+    "02.4": {
         "one is enough": (
             "ready = lambda b, n: (b.size if hasattr(b, 'size') else b.num_frames()) > 0",
             "You say True. One step is not enough for a window of two",
@@ -194,7 +246,7 @@ WRONG: dict[str, Wrong] = {
         "always": ("ready = lambda b, n: True", "whatever is read is not experience"),
         "never": ("ready = lambda b, n: False", "That is enough for one window"),
     },
-    "02.2": {
+    "02.5": {
         "no overlap": (windows(""), "4 windows without overlap, [[5, 6], [7, 8]"),
         "the tail": (windows(", dataset_window_shift=1"), "cut to one step, [12]"),
         "not in order": (
@@ -203,7 +255,7 @@ WRONG: dict[str, Wrong] = {
         ),
         "too many": ("every_window = lambda steps: [[k, k + 1] for k in range(12)]", "yours are"),
     },
-    "02.3": {
+    "02.6": {
         "nothing": ("within_episodes = lambda windows: windows", "crosses an episode boundary"),
         "a mask": (
             "within_episodes = lambda windows: ~windows.is_boundary()[:, 0]",
@@ -236,7 +288,7 @@ WRONG: dict[str, Wrong] = {
             "drops the window 5 → 6, because its reward is 0",
         ),
     },
-    "02.4": {
+    "02.7": {
         "own scatter": (
             "largest_deviation = lambda c: np.abs(c - c.mean()).max() / c.std()",
             "how much these counts scatter",
@@ -267,7 +319,7 @@ WRONG: dict[str, Wrong] = {
         "no scale": ("largest_deviation = lambda c: 1e4", "Each count is binomial"),
         "too small": ("largest_deviation = lambda c: 0.01", "Each count is binomial"),
     },
-    "02.5": {
+    "02.8": {
         "another name": (saved("buffer", "fresh"), "The fresh TFUniform buffer is empty"),
         "never read": (
             "save_and_restore = lambda b, f, folder: tf.train.Checkpoint(b=b).save(folder + '/b')",
@@ -287,18 +339,7 @@ WRONG: dict[str, Wrong] = {
             "The restored TFUniform buffer, its contents: [12]; it must be [5, 6, 7, 8",
         ),
     },
-    "02.6": {
-        "sign": ("importance_weights = lambda p, b: (p / p.max()) ** b", "must weigh less"),
-        "not scaled": ("importance_weights = lambda p, b: p ** -b", "Divide by the largest"),
-        "β ignored": ("importance_weights = lambda p, b: p.min() / p", "β sets how much"),
-        "linear": ("importance_weights = lambda p, b: 1 - b * p", "of uniform ones: 4, and yours"),
-        "the last": (
-            "importance_weights = lambda p, b: p**-b / p[-1]**-b",
-            "Divide by the largest",
-        ),
-        "one number": ("importance_weights = lambda p, b: 1.0", "There must be 4 weights"),
-    },
-    "02.7": {
+    "02.9": {
         "γ once": (
             "n_step_target = lambda r, d, v, g: r.sum() + g * d.prod() * v",
             "Your target uses γ once, but the row spans 5 steps",
@@ -358,75 +399,41 @@ WRONG: dict[str, Wrong] = {
             "multiplies the rewards after it, not the reward of its own step",
         ),
     },
-    "02.8": {
-        "time": (
-            "index_of = lambda k, n, c: k - max(0, n - c) if max(0, n - c) <= k < n else -1",
-            "its place in the order of time",
-        ),
-        "never gone": (
-            "index_of = lambda k, n, c: k % c if k < n else -1",
-            "Row 0 was overwritten by row 8",
-        ),
-        "the future": (
-            "index_of = lambda k, n, c: k % c if n - c <= k else -1",
-            "the newest is row 12",
-        ),
-        "from one": (
-            "index_of = lambda k, n, c: (k + 1) % c if n - c <= k < n else -1",
-            "row 0 goes to index 0",
-        ),
-        "too strict": (
-            "index_of = lambda k, n, c: k % c if n - c < k < n else -1",
-            "Row 5 of 13 in a ring of 8: 5, yours is -1. The ring still holds this row",
-        ),
-    },
-    "02.9": {
-        "no epsilon": (
-            "probabilities = lambda d, a, e: np.abs(d)**a / np.sum(np.abs(d)**a)",
-            "ε is missing",
-        ),
-        "late": (
-            "probabilities = lambda d, a, e: ((np.abs(d) + e) / np.sum(np.abs(d) + e))**a",
-            "apply α before you divide by the sum",
-        ),
-        "no alpha": (
-            "probabilities = lambda d, a, e: (np.abs(d) + e) / np.sum(np.abs(d) + e)",
-            "at α = 0 all rows must be equally likely",
-        ),
-        "no sum": ("probabilities = lambda d, a, e: (np.abs(d) + e)**a", "divide by their sum"),
-        "the sign": (
-            "probabilities = lambda d, a, e: (d + 5)**a / np.sum((d + 5)**a)",
-            "take |δ|",
-        ),
-    },
     "03.1": {
-        "γ once": (soft_row(factor="g"), "Your target uses γ once, but the row spans 5 steps."),
-        "no entropy": (soft_row(value="min(q, p)"), "You forgot the entropy term"),
-        "entropy added": (
-            soft_row(value="min(q, p) + a * l"),
-            "The entropy term has the wrong sign",
+        "limit": (
+            "stored_discount = lambda fell, step, limit: float(not fell and step < limit)",
+            "The time limit only interrupts the task (truncation)",
         ),
-        "higher critic": (soft_row(value="max(q, p) - a * l"), "You take the higher critic"),
-        "second critic": (soft_row(value="p - a * l"), "You take the higher critic"),
-        "mean critic": (soft_row(value="(q + p) / 2 - a * l"), "You take the mean of the critics"),
-        "plain sum": (soft_row(total="r.sum()"), "Each reward is discounted by the steps before"),
-        "γ too small": (soft_row(factor="f[-1]"), "one step after the last reward: γ^5"),
-        "γ to the fifth": (soft_row(factor="g**5"), "γ^5 is right for a row of 5 steps only"),
-        "γ too early": (soft_row(total="g * f @ r"), "The first reward is not discounted"),
-        "entropy today": (
-            soft_row(value="min(q, p) - a * l / g ** len(r)"),
-            "The entropy term is part of the value: discount it, too",
+        "limit wins": (
+            "stored_discount = lambda fell, step, limit: float(not fell or step == limit)",
+            "a fall is a termination",
         ),
-        "own discount": (soft_row(total="f @ (r * d)"), "not the reward of its step"),
-        "past the fall": (soft_row(end="1"), "no value follows a discount of 0"),
-        "the last discount": (soft_row(), "You use only the last discount"),
-        "two mistakes": (
-            soft_row(factor="g", value="max(q, p) - a * l"),
-            "but the row spans 5 steps. You take the higher critic",
+        "γ": ("stored_discount = lambda fell, step, limit: 0.99 * (not fell)", "multiplies by γ"),
+        "always": (
+            "stored_discount = lambda fell, step, limit: 1",
+            "no reward follows (termination)",
         ),
-        "no value": (soft_row(value="0"), "and then the soft value"),
+        "never": ("stored_discount = lambda fell, step, limit: 0", "The episode goes on"),
+        "one step early": (
+            "stored_discount = lambda fell, step, limit: float(not (fell or step == limit - 1))",
+            "One more step follows before the limit",
+        ),
     },
     "03.2": {
+        "effective": ("horizon = lambda g, share: 1 / (1 - g)", "the sum of all powers of γ"),
+        "down": (
+            "horizon = lambda g, share: int(np.log(share) / np.log(g))",
+            "After 298 steps the weight is still 0.0500",
+        ),
+        "one more": (
+            "horizon = lambda g, share: int(np.log(share) / np.log(g)) + 1",
+            "share 0.25: 2 steps, yours is 3. After 2 steps the weight is already 0.2500",
+        ),
+        "not whole": ("horizon = lambda g, share: np.log(share) / np.log(g)", "is whole: round up"),
+        "inverted": ("horizon = lambda g, share: np.log(g) / np.log(share)", "is inverted"),
+        "always": ("horizon = lambda g, share: 299", "share 0.5: 7 steps, yours is 299. Solve"),
+    },
+    "03.3": {
         "no log-determinant": (log_prob("normal - np.log(h)"), "You forgot the log-determinant"),
         "sign": (log_prob("normal + slope - np.log(h)"), "The log-determinant has the wrong sign"),
         "no range": (log_prob("normal - slope"), "You forgot the action range"),
@@ -459,7 +466,64 @@ WRONG: dict[str, Wrong] = {
         ),
         "of the action": (log_prob("-0.5 * np.tanh(u) ** 2"), "log N(u; μ, σ) − log(1 − tanh² u)"),
     },
-    "03.3": {
+    "03.4": {
+        "γ once": (soft_row(factor="g"), "Your target uses γ once, but the row spans 5 steps."),
+        "no entropy": (soft_row(value="min(q, p)"), "You forgot the entropy term"),
+        "entropy added": (
+            soft_row(value="min(q, p) + a * l"),
+            "The entropy term has the wrong sign",
+        ),
+        "higher critic": (soft_row(value="max(q, p) - a * l"), "You take the higher critic"),
+        "second critic": (soft_row(value="p - a * l"), "You take the higher critic"),
+        "mean critic": (soft_row(value="(q + p) / 2 - a * l"), "You take the mean of the critics"),
+        "plain sum": (soft_row(total="r.sum()"), "Each reward is discounted by the steps before"),
+        "γ too small": (soft_row(factor="f[-1]"), "one step after the last reward: γ^5"),
+        "γ to the fifth": (soft_row(factor="g**5"), "γ^5 is right for a row of 5 steps only"),
+        "γ too early": (soft_row(total="g * f @ r"), "The first reward is not discounted"),
+        "entropy today": (
+            soft_row(value="min(q, p) - a * l / g ** len(r)"),
+            "The entropy term is part of the value: discount it, too",
+        ),
+        "own discount": (soft_row(total="f @ (r * d)"), "not the reward of its step"),
+        "past the fall": (soft_row(end="1"), "no value follows a discount of 0"),
+        "the last discount": (soft_row(), "You use only the last discount"),
+        "two mistakes": (
+            soft_row(factor="g", value="max(q, p) - a * l"),
+            "but the row spans 5 steps. You take the higher critic",
+        ),
+        "no value": (soft_row(value="0"), "and then the soft value"),
+    },
+    "03.5": {
+        "higher critic": (policy_loss(q="tf.maximum(*critics(tf.tanh(u)))"), "the higher critic"),
+        "first critic": (policy_loss(q="critics(tf.tanh(u))[0]"), "You take the first critic"),
+        "mean critic": (policy_loss(q="sum(critics(tf.tanh(u))) / 2"), "the mean of the critics"),
+        "no tanh": (policy_loss(q="tf.minimum(*critics(u))"), "Q needs the action: tanh of u"),
+        "to be maximised": (
+            policy_loss(terms="q - alpha * log_pi"),
+            "Q has the wrong sign: a loss is minimised, and Q must grow. The entropy term has",
+        ),
+        "Q minimised": (policy_loss(terms="alpha * log_pi + q"), "Q has the wrong sign"),
+        "less entropy": (policy_loss(terms="-alpha * log_pi - q"), "the actor must lower log π"),
+        "no entropy": (policy_loss(terms="-q"), "You forgot the entropy term α log π"),
+        "no α": (policy_loss(terms="log_pi - q"), "You forgot α"),
+        "sum": (policy_loss(reduce="tf.reduce_sum"), "You sum over the batch"),
+        "not averaged": (policy_loss(reduce="tf.identity"), "yours has shape (6,): average"),
+        "NumPy": (policy_loss(reduce="np.mean"), "no gradient reaches mean and deviation"),
+        "Q without gradient": (
+            policy_loss(q="tf.stop_gradient(tf.minimum(*critics(tf.tanh(u))))"),
+            "The value is right, and its gradient is not",
+        ),
+        "log π without gradient": (
+            policy_loss(terms="alpha * tf.stop_gradient(log_pi) - q"),
+            "The value is right, and its gradient is not",
+        ),
+        "fixed action": (
+            policy_loss().replace("deviation * noise", "tf.constant((deviation * noise).numpy())"),
+            "The value is right, and its gradient is not",
+        ),
+        "something else": (policy_loss(terms="q * 0 + 3"), "mean(α log π − min Q)"),
+    },
+    "03.6": {
         "reversed": (
             "next_log_alpha = lambda a, l, h, rate: a + rate * np.mean(-l - h)",
             "Your α moves the wrong way: the policy is more random than the target",
@@ -489,7 +553,7 @@ WRONG: dict[str, Wrong] = {
             "yours to -4.00. log α − rate",
         ),
     },
-    "03.4": {
+    "03.7": {
         "swapped": (followed("t.assign((1 - tau) * w + tau * t)"), "τ and 1 − τ are swapped"),
         "into the critic": (
             followed("w.assign(tau * w + (1 - tau) * t)"),
@@ -511,54 +575,21 @@ WRONG: dict[str, Wrong] = {
             "You replaced elements of the list",
         ),
     },
-    "03.5": {
-        "own rows": (
-            "replica_loss = lambda e, n: np.mean(e)",
-            "2 times the gradient. You average over the replica's 4 rows",
-        ),
-        "sum": ("replica_loss = lambda e, n: np.sum(e)", "You sum without dividing"),
-        "both": ("replica_loss = lambda e, n: np.mean(e) / n", "You divide twice"),
-        "two replicas": (
-            "replica_loss = lambda e, n: np.mean(e) / 2",
-            "The losses of 4 replicas add up to 9.750, one device has 4.875",
-        ),
-        "not a number": ("replica_loss = lambda e, n: e / n", "The answer must be a number"),
-    },
-    "03.6": {
-        "limit": (
-            "stored_discount = lambda fell, step, limit: float(not fell and step < limit)",
-            "The time limit only interrupts the task (truncation)",
-        ),
-        "limit wins": (
-            "stored_discount = lambda fell, step, limit: float(not fell or step == limit)",
-            "a fall is a termination",
-        ),
-        "γ": ("stored_discount = lambda fell, step, limit: 0.99 * (not fell)", "multiplies by γ"),
-        "always": (
-            "stored_discount = lambda fell, step, limit: 1",
-            "no reward follows (termination)",
-        ),
-        "never": ("stored_discount = lambda fell, step, limit: 0", "The episode goes on"),
-        "one step early": (
-            "stored_discount = lambda fell, step, limit: float(not (fell or step == limit - 1))",
-            "One more step follows before the limit",
-        ),
-    },
-    "03.7": {
-        "effective": ("horizon = lambda g, share: 1 / (1 - g)", "the sum of all powers of γ"),
-        "down": (
-            "horizon = lambda g, share: int(np.log(share) / np.log(g))",
-            "After 298 steps the weight is still 0.0500",
-        ),
-        "one more": (
-            "horizon = lambda g, share: int(np.log(share) / np.log(g)) + 1",
-            "share 0.25: 2 steps, yours is 3. After 2 steps the weight is already 0.2500",
-        ),
-        "not whole": ("horizon = lambda g, share: np.log(share) / np.log(g)", "is whole: round up"),
-        "inverted": ("horizon = lambda g, share: np.log(g) / np.log(share)", "is inverted"),
-        "always": ("horizon = lambda g, share: 299", "share 0.5: 7 steps, yours is 299. Solve"),
-    },
     "03.8": {
+        "one observation": (
+            "row_bytes = lambda o, a: 4 * (o + a + 2)",
+            "before and after the action",
+        ),
+        "no reward": ("row_bytes = lambda o, a: 4 * (2 * o + a)", "You forgot reward and discount"),
+        "neither": (
+            "row_bytes = lambda o, a: 4 * (o + a)",
+            "Two observations, reward and discount",
+        ),
+        "numbers": ("row_bytes = lambda o, a: 2 * o + a + 2", "That counts numbers"),
+        "doubles": ("row_bytes = lambda o, a: 8 * (2 * o + a + 2)", "float32, not float64"),
+        "guess": ("row_bytes = lambda o, a: 1000", "264 bytes, yours is 1000. obs_tm1"),
+    },
+    "03.9": {
         "each row": (
             "actions_per_fall = lambda d, n: 1 / np.mean(d == 0)",
             "so you count it 5 times",
@@ -579,49 +610,18 @@ WRONG: dict[str, Wrong] = {
             "share of the rows with",
         ),
     },
-    "03.9": {
-        "one observation": (
-            "row_bytes = lambda o, a: 4 * (o + a + 2)",
-            "before and after the action",
-        ),
-        "no reward": ("row_bytes = lambda o, a: 4 * (2 * o + a)", "You forgot reward and discount"),
-        "neither": (
-            "row_bytes = lambda o, a: 4 * (o + a)",
-            "Two observations, reward and discount",
-        ),
-        "numbers": ("row_bytes = lambda o, a: 2 * o + a + 2", "That counts numbers"),
-        "doubles": ("row_bytes = lambda o, a: 8 * (2 * o + a + 2)", "float32, not float64"),
-        "guess": ("row_bytes = lambda o, a: 1000", "264 bytes, yours is 1000. obs_tm1"),
-    },
     "03.10": {
-        "higher critic": (policy_loss(q="tf.maximum(*critics(tf.tanh(u)))"), "the higher critic"),
-        "first critic": (policy_loss(q="critics(tf.tanh(u))[0]"), "You take the first critic"),
-        "mean critic": (policy_loss(q="sum(critics(tf.tanh(u))) / 2"), "the mean of the critics"),
-        "no tanh": (policy_loss(q="tf.minimum(*critics(u))"), "Q needs the action: tanh of u"),
-        "to be maximised": (
-            policy_loss(terms="q - alpha * log_pi"),
-            "Q has the wrong sign: a loss is minimised, and Q must grow. The entropy term has",
+        "own rows": (
+            "replica_loss = lambda e, n: np.mean(e)",
+            "2 times the gradient. You average over the replica's 4 rows",
         ),
-        "Q minimised": (policy_loss(terms="alpha * log_pi + q"), "Q has the wrong sign"),
-        "less entropy": (policy_loss(terms="-alpha * log_pi - q"), "the actor must lower log π"),
-        "no entropy": (policy_loss(terms="-q"), "You forgot the entropy term α log π"),
-        "no α": (policy_loss(terms="log_pi - q"), "You forgot α"),
-        "sum": (policy_loss(reduce="tf.reduce_sum"), "You sum over the batch"),
-        "not averaged": (policy_loss(reduce="tf.identity"), "yours has shape (6,): average"),
-        "NumPy": (policy_loss(reduce="np.mean"), "no gradient reaches mean and deviation"),
-        "Q without gradient": (
-            policy_loss(q="tf.stop_gradient(tf.minimum(*critics(tf.tanh(u))))"),
-            "The value is right, and its gradient is not",
+        "sum": ("replica_loss = lambda e, n: np.sum(e)", "You sum without dividing"),
+        "both": ("replica_loss = lambda e, n: np.mean(e) / n", "You divide twice"),
+        "two replicas": (
+            "replica_loss = lambda e, n: np.mean(e) / 2",
+            "The losses of 4 replicas add up to 9.750, one device has 4.875",
         ),
-        "log π without gradient": (
-            policy_loss(terms="alpha * tf.stop_gradient(log_pi) - q"),
-            "The value is right, and its gradient is not",
-        ),
-        "fixed action": (
-            policy_loss().replace("deviation * noise", "tf.constant((deviation * noise).numpy())"),
-            "The value is right, and its gradient is not",
-        ),
-        "something else": (policy_loss(terms="q * 0 + 3"), "mean(α log π − min Q)"),
+        "not a number": ("replica_loss = lambda e, n: e / n", "The answer must be a number"),
     },
     "04.1": {
         "a set": (
@@ -1037,13 +1037,13 @@ ALSO_RIGHT: list[tuple[str, str]] = [  # number, code
     ("01.1", pairs(6, "[-6, -1]").replace("writer.history[[-6, -1]]", NAMED_COLUMNS)),
     ("01.7", "deliver = lambda writer: [writer.append(np.zeros(100, np.uint8)) for _ in range(9)]"),
     (
-        "02.7",
+        "02.9",
         "def n_step_target(r, d, v, g):\n"
         "    before = np.concatenate([[1], g * d]).cumprod()\n"
         "    return before[:-1] @ r + before[-1] * v",
     ),
     (
-        "02.4",
+        "02.7",
         "largest_deviation = lambda c: np.abs(c - c.mean()).max()"
         " / np.sqrt(c.mean() * (1 - 1 / len(c)))",
     ),
