@@ -34,7 +34,7 @@ import numpy as np
 
 import labkit
 from benchmarks import implementations, lunarlander_page
-from benchmarks.lunarlander_page import EPISODES, RESULTS, solved_at
+from benchmarks.lunarlander_page import EPISODES, MOST_ENV_STEPS, RESULTS, solved_at
 from benchmarks.throughput import machine
 from labkit.analysis import tracked_runs
 from labkit.cli import watch
@@ -43,7 +43,6 @@ from labkit.sac.evaluation import evaluate
 from labkit.training import resuming, run_directory, signals
 
 ENV = "LunarLanderContinuous-v2"
-MOST_ENV_STEPS = 300_000
 CONFIRM_EPISODES, CONFIRM_SEED = 100, 30_000_001  # no evaluation of a training uses such a seed
 TIMED_STEPS, WARMUP_STEPS = 20_000, 1_000
 RUNS = implementations.ROOT / "runs" / "lunarlander"

@@ -26,6 +26,7 @@ RESULTS = ROOT / "results" / "lunarlander"
 SUMMARY = ROOT / "docs" / "distributed.md"
 CONFIRMATION = "confirmation.json"
 SOLVED, EPISODES = 200.0, 20
+MOST_ENV_STEPS = 300_000
 REACHED = f"mean of {SOLVED:.0f}"
 STOPPED = "stopped"  # by hand, before its budget was spent
 MARKS = (
@@ -86,12 +87,12 @@ def page(rows: Sequence[dict[str, Any]], timing: dict[str, Any] | None) -> str:
     ]
     return f"""# LunarLanderContinuous on both executors
 
-This page lists every run of labkit on the lander, in which the local executor and the Ray executor solve the same task.
+This page lists every run of `benchmarks.lunarlander`. It trains on LunarLanderContinuous-v2 with the local executor and with the Ray executor.
 
     .venv/bin/python -m benchmarks.lunarlander            # trains, confirms and times, then writes this page
     .venv/bin/python -m benchmarks.lunarlander --page     # only writes this page
 
-A run ends at the first evaluation with a mean return of at least {SOLVED:.0f} over {EPISODES} deterministic episodes. This mean tends to overestimate the policy,
+A run ends at the first evaluation with a mean return of at least {SOLVED:.0f} over {EPISODES} deterministic episodes, or after {spaced(MOST_ENV_STEPS)} env steps. This mean tends to overestimate the policy,
 because a run stops at its first lucky evaluation. So a run counts as solved only if its policy also has a mean of {SOLVED:.0f} over
 100 new episodes. The first command above plays them. {verdict(rows)}
 

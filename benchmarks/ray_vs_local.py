@@ -128,10 +128,13 @@ def comparisons(rows: list[dict[str, Any]], lost: pd.DataFrame) -> pd.DataFrame:
     sets = {
         "tracked, this version": ray,
         "tracked and lost, this version": ray + gone,
-        "all, with the earlier version": ray + gone + earlier,
+        "tracked, earlier version": earlier,
+        "all": ray + gone + earlier,
     }
     found = []
     for name, values in sets.items():
+        if not values:
+            continue
         difference = float(np.mean(values) - np.mean(local))
         p = statistics.welch(local, values) if min(len(values), len(local)) > 1 else np.nan
         found.append((name, len(values), float(np.mean(values)), difference, p))
@@ -172,7 +175,6 @@ def page(rows: list[dict[str, Any]], lost: pd.DataFrame, iterations: int) -> str
         p=compared.p.map("{:.2g}".format),
         **{"minus local": compared["minus local"].map("{:+.2f}".format)},
     )
-    every = compared.iloc[-1]
     return f"""# Both executors on the Minitaur
 
     .venv/bin/python -m benchmarks.ray_vs_local            # trains what is missing, then writes this page
@@ -185,42 +187,47 @@ of 20 deterministic episodes. The table lists every run that was made: {counted(
 {markdown(pd.DataFrame(listing))}
 
 "ray, every 50" is an earlier version of the executor. It sent new weights every 50 gradient steps instead of every 10. A seed does not fix what Reverb
-samples, so two runs of one seed differ, and the table may list a seed twice.
+samples, so two runs of one seed differ, and the table may list a seed twice. The local runs are those of [the study of labkit 0.1](../minitaur/v0.1/README.md), in its folders
+`study/no-greedy_share` and `study/no-greedy_share-again`. The first command above trains only runs on Ray that are missing.
 
-The {len(local)} local runs have a mean of {np.mean(local):+.2f}. The next table compares three sets of runs on Ray with them. p is the p-value of Welch's two-sided t-test. Runs that share a seed are not fully independent, so p is approximate.
-It is not corrected for the three comparisons, whose sets overlap.
+The {len(local)} local runs have a mean of {np.mean(local):+.2f}. The next table compares {len(compared)} sets of runs on Ray with them. p is the p-value of Welch's two-sided t-test. Runs that share a seed are not fully independent, so p is approximate.
+It is not corrected for the {len(compared)} comparisons, whose sets overlap.
 
 {markdown(shown)}
 
-{conclusion(every, compared.iloc[1])}
+{conclusion(compared)}
 
 ![Final returns by executor, tracked runs](returns.png)
 """
 
 
-def conclusion(every: pd.Series, present: pd.Series) -> str:
-    """What the comparison with all runs and with those of this version supports."""
-    verdict = "finds a difference" if every.p < 0.05 else "finds no difference"
+def conclusion(compared: pd.DataFrame) -> str:
+    """What the comparisons support; `compared` as of `comparisons`."""
+    said = [
+        f"{row['runs on Ray']}: {row['minus local']:+.2f} (p = {row.p:.2g})"
+        for _, row in compared.iterrows()
+        if row.p < 0.05
+    ]
+    found = "; ".join(said) or "none"
     return (
-        f"The mean of all {every.n} runs on Ray minus the local mean is {every['minus local']:+.2f}. The test {verdict} at level 0.05 (p = {every.p:.2g}). "
-        f"The {present.n} runs\nof this version have a difference of {present['minus local']:+.2f} (p = {present.p:.2g}). "
-        "With so few runs, a p-value above 0.05 does not show that the executors are equal. The set of all\n"
-        "runs also mixes two versions of the executor."
+        f"Differences at level 0.05, before any correction: {found}. With so few runs, a larger p-value does not\n"
+        "show that the executors are equal. [Notebook 04](../../notebooks/04_distributed_sac.ipynb) counts one run for each seed, and corrects the p-values."
     )
 
 
 def sentence(rows: list[dict[str, Any]], lost: pd.DataFrame, iterations: int) -> str:
     """The sentences about these runs in docs/distributed.md."""
     local = [row["mean_return"] for row in rows if row["executor"] == "local"]
-    compared = comparisons(rows, lost)
-    every, present = compared.iloc[-1], compared.iloc[1]
-    earlier = sum(row["executor"] == EARLIER[0] for row in rows)
+    compared = comparisons(rows, lost).set_index("runs on Ray")
+    present, earlier = (
+        compared.loc["tracked and lost, this version"],
+        compared.loc["tracked, earlier version"],
+    )
     return (
         f"On the Minitaur, each run took {spaced(iterations)} gradient steps with the defaults of labkit 0.1 and one change: it collected no\n"
-        f"episodes with the mean action. {len(local)} runs on the local executor have a mean return of {np.mean(local):+.2f}, and {every.n} runs on Ray have {every['mean']:+.2f} (Welch's p = {every.p:.2g}). The\n"
-        f"runs on Ray include {len(lost)} whose files were lost and {earlier} of an earlier version of the executor. The {present.n} runs of the present\n"
-        f"version, the lost ones included, have {present['mean']:+.2f} (p = {present.p:.2g}). A repeated seed counts as another run here, so p is approximate. So few runs cannot show that the executors are equal.\n"
-        "[The page on both executors](../results/ray_vs_local/README.md) lists every run."
+        f"episodes with the mean action. {len(local)} runs on the local executor have a mean return of {np.mean(local):+.2f}. {present.n:.0f} runs on Ray, of which the files of {len(lost)} were lost, have {present['mean']:+.2f} (Welch's p = {present.p:.2g}).\n"
+        f"{earlier.n:.0f} runs of an earlier version of the Ray executor have {earlier['mean']:+.2f} (p = {earlier.p:.2g}). That version sent weights less often. A repeated seed counts as another run here, so p is approximate; it is not corrected. So few runs cannot show that the executors are equal.\n"
+        "[Notebook 04](../notebooks/04_distributed_sac.ipynb) counts one run for each seed, and corrects the p-values. [The page on both executors](../results/ray_vs_local/README.md) lists every run."
     )
 
 

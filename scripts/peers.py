@@ -215,8 +215,8 @@ def differences(own: Sequence[float], found: Sequence[dict[str, Any]]) -> str:
         f"- {name}: {np.mean(own) - np.mean(runs):+.2f} (p = {p:.2g})"
         for (name, runs), p in zip(several.items(), p_values, strict=True)
     ]
-    return f""""labkit's choices" include a target entropy of -8, as in labkit's earlier defaults `earlier-target-entropy-8` ({len(own)} seeds). These have a mean of {np.mean(own):+.2f}. This list gives their mean minus that of each library with several
-seeds, and the p-value of Welch's t-test after Holm's correction:
+    return f""""labkit's choices" include a target entropy of -8, as in labkit's earlier defaults `earlier-target-entropy-8` ({len(own)} seeds). These have a mean of {np.mean(own):+.2f}. This list gives their mean minus that of each library with labkit's choices and several
+seeds. Runs with labkit's earlier choices are left out, because they differ in more than the library. p is the p-value of Welch's t-test after Holm's correction:
 
 {chr(10).join(lines)}"""
 

@@ -76,7 +76,9 @@ this page. It computes the tables and figures from the runs in [study/](study), 
 
     make results                       # makes the missing runs (a day for all), then writes this page
     make results ARGS=page             # the page alone, in seconds
-    make results ARGS='run --setting defaults --seed 3 --budget 60000'
+    make results ARGS='run --setting source --seed 2 --budget 60000'    # one run of the plan, if it is missing
+
+To add a seed or a setting, edit `DEFAULTS`, `SETTINGS` and `PLAN` in [scripts/study.py](../../scripts/study.py).
 
 For five seeds or more the page gives the interquartile mean (IQM) over seeds and, in brackets, a percentile bootstrap interval ([Agarwal et al., 2021](https://arxiv.org/abs/2108.13264)); for
 fewer it gives the return of each seed. The interval has a nominal level of 95 %, but with few seeds it is too narrow: in a simulation with normally

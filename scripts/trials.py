@@ -246,7 +246,7 @@ seeds differ by several points, so these runs do not rank the settings. [The stu
 
 Every 2 500 env steps, a run is evaluated on five episodes. It has reached +10 if two consecutive evaluations have a mean of at least 10; "steps to +10"
 is the env step of the first of the two. A run whose last evaluation has fewer than 20 episodes was stopped before its end.
-A commit that is not in the history was made for one trial; "change of the code" says what it changed.
+Some commits are not in the history. bd28832 is one of those that the study names; each of the others was made for one trial, and "change of the code" says what it changed.
 The runs of `defaults-stopped` and `defaults-stopped-again` had the defaults of their time, with half of each batch from the newest 20 000 transitions. They were stopped for lack of time, or when another trial learned faster.
 The observation scale (8 × 3.14, 8 × 20, 8 × 5.7, 4 × 1) is that of earlier defaults.
 

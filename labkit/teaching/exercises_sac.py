@@ -31,7 +31,7 @@ def squashed_log_prob(answer: Callable) -> None:
     slope = np.sum(_log_slope(u))
     slopes = {
         "": -slope,
-        "You forgot the log-determinant: subtract log(1 − tanh² u) of each motor.": 0.0,
+        "You forgot the log-determinant: subtract log(1 − tanh² u) of each dimension.": 0.0,
         "The log-determinant has the wrong sign: where tanh is flat, π is higher.": slope,
     }
     ranges = {
@@ -64,9 +64,7 @@ def _log_slope(u: np.ndarray) -> np.ndarray:
 
 def _one_number(given: Any, u: np.ndarray) -> float:
     if np.shape(given) == u.shape:
-        raise WrongAnswer(
-            f"There are {len(u)} motors and one action: sum the logarithms over the motors."
-        )
+        raise WrongAnswer(f"An action has {len(u)} dimensions: sum the logarithms over them.")
     return number_of(given)
 
 

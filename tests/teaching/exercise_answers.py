@@ -438,8 +438,14 @@ WRONG: dict[str, Wrong] = {
         "sign": (log_prob("normal + slope - np.log(h)"), "The log-determinant has the wrong sign"),
         "no range": (log_prob("normal - slope"), "You forgot the action range"),
         "range added": (log_prob("normal - slope + np.log(h)"), "The range has the wrong sign"),
-        "neither": (log_prob("normal"), "subtract log(1 − tanh² u) of each motor. You forgot the"),
-        "of each motor": (log_prob("normal - slope - np.log(h)", "np.array"), "sum the logarithms"),
+        "neither": (
+            log_prob("normal"),
+            "subtract log(1 − tanh² u) of each dimension. You forgot the",
+        ),
+        "of each dimension": (
+            log_prob("normal - slope - np.log(h)", "np.array"),
+            "sum the logarithms",
+        ),
         "rounds to 0": (
             log_prob("normal - np.log(1 - np.tanh(u) ** 2) - np.log(h)"),
             "yours is inf. Near the ends 1 − tanh² u rounds to 0",
@@ -460,7 +466,7 @@ WRONG: dict[str, Wrong] = {
             .replace("log(s)", "log(s**0.5)"),
             "do not take its root",
         ),
-        "range of one motor": (
+        "range of one dimension": (
             log_prob("normal - slope - np.log(np.sum(h)) / 2"),
             "log N(u; μ, σ) − log(1 − tanh² u) − log(half range)",
         ),
