@@ -58,7 +58,10 @@ class BatchSource(Protocol):
     sample_timeout: int  # seconds without a sample until the dataset ends
 
     def dataset(self, batch_size: int) -> "tf.data.Dataset":
-        """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end."""
+        """Batches of rows `[batch_size, width] float32`, without end.
+
+        Rows are drawn uniformly, or half of them from the newest ones: see `recent_share`.
+        """
 
     def save(self, target: Path) -> None:
         """Writes a snapshot of the table to the new directory `target`."""

@@ -84,19 +84,29 @@ class UniformReplay:
         return int(self._buffer.num_frames())
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
-        """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end."""
+        """Batches of rows `[batch_size, width] float32`, without end.
+
+        All rows are drawn uniformly, or half of them from the newest ones: see `recent`.
+        """
         # Not converted: AutoGraph's files stay in the temporary folder if the process is killed.
         plain = tf.autograph.experimental.do_not_convert
 
         def draws(buffer: TFUniformReplayBuffer, count: int) -> tf.data.Dataset:
-            drawn = plain(buffer.as_dataset)(sample_batch_size=count)
-            return drawn.map(plain(lambda rows, info: rows))
+            def draw(_: tf.Tensor) -> tf.Tensor:
+                if buffer is self._newest:
+                    # TensorFlow numbers the random operations of each function. Without another one
+                    # here, both buffers would draw with the same numbers, and from the same places.
+                    tf.random.uniform([])
+                return buffer.get_next(sample_batch_size=count)[0]
+
+            return tf.data.Dataset.counter().map(plain(draw))
 
         share = recent_share(batch_size, self._recent)
-        rows = draws(self._buffer, batch_size - share)
-        if share:
-            both = tf.data.Dataset.zip((draws(self._newest, share), rows))
-            rows = both.map(plain(lambda *parts: tf.concat(parts, axis=0)))
+        with quiet():  # TF-Agents warns that `get_next` is deprecated, but uses it in `as_dataset`
+            rows = draws(self._buffer, batch_size - share)
+            if share:
+                both = tf.data.Dataset.zip((draws(self._newest, share), rows))
+                rows = both.map(plain(lambda *parts: tf.concat(parts, axis=0)))
         return untuned(rows)
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
@@ -106,7 +116,7 @@ class UniformReplay:
         """
         share = recent_share(batch_size, self._recent)
         parts = ((self._newest, share), (self._buffer, batch_size - share))
-        with quiet():  # TF-Agents warns that it is deprecated, but uses it in `as_dataset`
+        with quiet():  # see `dataset`
             drawn = [
                 buffer.get_next(sample_batch_size=batches * count)[0].numpy()
                 for buffer, count in parts

@@ -114,6 +114,18 @@ def test_half_of_a_batch_is_drawn_from_the_newest_transitions(with_recent):
     assert with_recent.sample(9, batches=2).shape == (18, LAYOUT.width)
 
 
+def test_the_two_halves_of_a_batch_are_drawn_independently():
+    """Of 100 newest of 100 rows, after TensorFlow is seeded, as a run does it."""
+    tf.random.set_seed(0)
+    table = uniform_replay.UniformReplay(LAYOUT, 100, recent=100)
+    for t in range(100):
+        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
+    table.flush()
+    drawn = np.array([batch[:, 0] for batch in table.dataset(20).take(200).as_numpy_iterator()])
+    equal = np.mean(drawn[:, :10] == drawn[:, 10:])
+    assert equal < 0.04, "one pair in a hundred is equal by chance"
+
+
 def test_a_batch_of_one_is_drawn_from_all_transitions(with_recent):
     drawn = [batch[0, 0] for batch in with_recent.dataset(1).take(600).as_numpy_iterator()]
     assert min(drawn) < 120
