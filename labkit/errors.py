@@ -43,11 +43,16 @@ class DivergedError(RunError):
 
 
 class BrokenEnvironmentError(RunError):
-    """An environment returned an observation or a reward that is infinite or not a number."""
+    """An environment's answer is not finite, or not what its API promises."""
 
 
 class StorageError(RunError):
     """The run directory can no longer be written."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; the name of its type if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @contextlib.contextmanager
@@ -60,13 +65,12 @@ def storage(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or (str(error).splitlines() or [type(error).__name__])[0]
+        reason = error.strerror or first_line(error)
         raise StorageError(f"{path} cannot be written ({reason})") from None
     except Exception as error:
         if not type(error).__module__.startswith("tensorflow"):
             raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StorageError(f"{path} cannot be written ({reason})") from None
+        raise StorageError(f"{path} cannot be written ({first_line(error)})") from None
 
 
 def poll(

@@ -166,7 +166,9 @@ _hidden = _Hidden()
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hides what Python and native code print inside the block, unless it raises an exception.
+    """Hides what Python and native code print inside the block.
+
+    It is shown after all if the block raises an exception, other than a `ParameterError`.
 
     Reverb, PyBullet and CUDA write to file descriptors 1 and 2, past Python's redirection.
     """

@@ -7,6 +7,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from labkit.errors import first_line
 from labkit.parameters import invalid
 
 if TYPE_CHECKING:
@@ -145,8 +146,8 @@ def _tpu_strategy() -> "tf.distribute.Strategy":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        allowed = f"'auto', 'cpu', 'gpu' or 'mirrored:N': the TPU does not answer ({reason})"
+        why = first_line(error)
+        allowed = f"'auto', 'cpu', 'gpu' or 'mirrored:N': the TPU does not answer ({why})"
         raise invalid("strategy", "tpu", allowed) from None
     return tf.distribute.TPUStrategy(resolver)
 

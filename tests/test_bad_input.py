@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from tf_agents.environments.random_py_environment import RandomPyEnvironment
+from tf_agents.specs.array_spec import BoundedArraySpec
 
 import labkit
 from labkit.config import SACConfig
@@ -167,6 +169,10 @@ def test_components_of_another_type(tmp_path, monkeypatch, small_config):
         (
             {"env": "Pendulum-v1"},
             r"`env` must be what labkit.make_environment\(.* got 'Pendulum-v1'",
+        ),
+        (
+            {"env": RandomPyEnvironment(*[BoundedArraySpec((1,), np.float32)] * 2)},
+            r"`env` must be what labkit.make_environment\(.* got <",
         ),
         ({"env": gym.make("Pendulum-v1")}, r"`env` must be what labkit.make_environment\(.* got <"),
         (
@@ -491,7 +497,8 @@ def test_an_environment_that_hangs_before_training_is_killed(tmp_path, method):
     ended = hanging(tmp_path, "1", method)
     assert ended.returncode == -signal.SIGKILL
     assert (
-        "labkit: the environment did not return from a step, a reset, seed or its" in ended.stderr
+        "labkit: the environment did not return from a step, a reset, seed, close or"
+        in ended.stderr
     )
     assert "within 1 s" in read_kill_note(tmp_path)
 
@@ -499,8 +506,8 @@ def test_an_environment_that_hangs_before_training_is_killed(tmp_path, method):
 def test_an_environment_that_hangs_is_killed_and_the_run_resumes(tmp_path):
     ended = hanging(tmp_path, "2", "answer")
     assert ended.returncode == -signal.SIGKILL
-    line = "the environment did not return from a step, a reset, seed or its constructor within 2 s"
-    assert f"labkit: {line}" in ended.stderr
+    line = "the environment did not return from a step, a reset, seed, close or its constructor"
+    assert f"labkit: {line} within 2 s" in ended.stderr
     assert checkpoint.latest(tmp_path / "checkpoints").name == "000000005"
     again = hanging(tmp_path, "0")
     assert again.returncode == 0, again.stderr[-2000:]

@@ -159,10 +159,12 @@ def breaking_point(table: pd.DataFrame, factor: Factor, direction: int) -> float
 
     It is broken where even the high end of the interval (of fewer than five episodes: even the
     best) is below `BROKEN` times the interquartile mean of the undisturbed episodes; None if no
-    value on that side is.
+    value on that side is, or if the undisturbed policy has no positive return.
     """
     rows = table[table.factor == factor.name].sort_values("value", ascending=direction > 0)
     whole = rows.iqm[rows.value == factor.neutral].item()
+    if whole <= 0:
+        return None
     side = rows[(rows.value - factor.neutral) * direction > 0]
     broken = side[side.high.fillna(side.best) < BROKEN * whole]
     return None if broken.empty else float(broken.value.iloc[0])
@@ -178,7 +180,10 @@ def verdict(factor: Factor, table: pd.DataFrame) -> str:
     others = rows[(rows.value != factor.neutral) & rows.iqm.notna()]
     if others.empty:
         return f"{name}: no episode was played"
-    threshold = BROKEN * rows.iqm[rows.value == factor.neutral].item()
+    whole = rows.iqm[rows.value == factor.neutral].item()
+    if whole <= 0:
+        return f"{name}: the undisturbed policy has no positive return, so it breaks nowhere"
+    threshold = BROKEN * whole
     uncertain = others[(others.iqm < threshold) & (others.high.fillna(others.best) >= threshold)]
     if broken := [_at(factor, rows, value) for value in breaking_points(factor, table)]:
         text = f"{name}: the policy breaks at {' and at '.join(broken)}"

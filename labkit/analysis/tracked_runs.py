@@ -25,16 +25,16 @@ def is_same_run(one: Path, other: Path) -> bool:
 def keep_replaced(source: Path, target: Path) -> Path | None:
     """Renames `target` to `<target>-replaced-1`, or the next number, if it holds another run.
 
-    It also does so if `target` has more rows of the same run: `source` was resumed from a
-    checkpoint, and later rows were cut.
+    It also does so if `target` has rows of the same run that `source` lacks: `source` was resumed
+    from a checkpoint, and later rows were cut.
 
     Returns:
-        The new path, or None if `target` holds no run, or no more than `source`.
+        The new path, or None if `target` holds no run, or no row that `source` lacks.
     """
     if not (target / "metrics.csv").exists():
         return None
-    rows, kept = ((path / "metrics.csv").read_bytes().count(b"\n") for path in (source, target))
-    if is_same_run(source, target) and kept <= rows:
+    rows, kept = ((path / "metrics.csv").read_bytes() for path in (source, target))
+    if kept and rows.startswith(kept):  # the same run, which has gone on
         return None
     numbered = (target.with_name(f"{target.name}-replaced-{n}") for n in itertools.count(1))
     free = next(path for path in numbered if not path.exists())

@@ -23,7 +23,7 @@ import psutil
 from labkit import __version__, quiet
 from labkit.environments import gymnasium
 from labkit.environments.make import make_environment
-from labkit.errors import RunError
+from labkit.errors import RunError, first_line
 from labkit.replay.ports import faces_outward
 from labkit.runtime import installed_version
 
@@ -223,8 +223,7 @@ def run_checks() -> int:
             with quiet():
                 status, text = check()
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [""])[0]
-            status, text = FAILS, f"{type(error).__name__}: {reason}"
+            status, text = FAILS, f"{type(error).__name__}: {first_line(error)}"
         failed += status == FAILS
         print(f"  {status:<6} {name:<10} {text}", flush=True)
     print(f"{failed} of {len(CHECKS)} checks fail" if failed else "everything works here")

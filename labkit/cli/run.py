@@ -23,7 +23,7 @@ from tqdm import tqdm
 from labkit.config import SACConfig
 from labkit.environments import watchdog
 from labkit.environments.make import check_name
-from labkit.errors import ParameterError, RunError, storage
+from labkit.errors import ParameterError, RunError, first_line, storage
 from labkit.parameters import check_int, invalid, unknown
 from labkit.runtime import LAUNCHER_VARIABLE
 from labkit.training import (
@@ -102,8 +102,7 @@ def declared(notebook: Path) -> list[str]:
     try:
         return list(papermill.inspect_notebook(_unformatted(notebook)))
     except Exception as error:  # papermill, nbformat and jsonschema each raise others
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ParameterError(f"{str(notebook)!r} cannot be read: {reason}") from None
+        raise ParameterError(f"{str(notebook)!r} cannot be read: {first_line(error)}") from None
 
 
 def _uses_labkit(notebook: Path) -> bool:

@@ -69,7 +69,8 @@ class Job:
         command += [word for name, text in pairs.items() for word in ("-p", name, text)]
         # On Linux the run ends with the sweep.
         variables = {**os.environ, LAUNCHER_VARIABLE: str(os.getpid())}
-        with self.log.open("a") as log:  # a session: the terminal's Ctrl-C reaches the sweep alone
+        with storage(self.log), self.log.open("a") as log:
+            # A session of its own: the terminal's Ctrl-C reaches the sweep alone.
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, env=variables
             )
@@ -249,10 +250,12 @@ def run_all(notebook: Path, jobs: Sequence[Job], workers: int) -> list[Job]:
                     counts = f"{len(running)} running, {len(waiting)} waiting"
                     past = len(jobs) - len(waiting) - len(running)
                     bar.set_postfix_str(f"{counts}, {past} ended", refresh=False)
-            except KeyboardInterrupt:  # the second signal
+            except BaseException as error:  # the second signal, or a run that could not start
                 interrupt_all()
                 for job in running:
                     job.end()
+                if not isinstance(error, KeyboardInterrupt):
+                    raise
     return [job for job in jobs if not job.finished()]
 
 

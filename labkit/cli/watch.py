@@ -10,7 +10,7 @@ import imageio_ffmpeg
 import labkit
 from labkit.environments.make import check_name, make_environment
 from labkit.environments.physics import step_seconds
-from labkit.errors import ParameterError, storage
+from labkit.errors import ParameterError, StorageError, first_line, storage
 from labkit.parameters import invalid
 from labkit.plotting import video
 from labkit.sac import saved_policy
@@ -21,6 +21,7 @@ from labkit.training.files import write_atomically
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
+JOIN_SECONDS = 60  # copying two short clips takes less than one
 CHECKOUT = Path(__file__).resolve().parents[2]  # where labkit is installed from its checkout
 
 
@@ -120,7 +121,11 @@ def join(parts: list[Path], out: Path) -> None:
     listing.write_text("".join(f"file {part.name}\n" for part in parts))
     draft = parts[0].with_name("joined.mp4")
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-f", "concat", "-i", str(listing)]
-    subprocess.run([*command, "-c", "copy", "-movflags", "+faststart", str(draft)], check=True)
+    command += ["-c", "copy", "-movflags", "+faststart", str(draft)]
     with storage(out):
+        try:
+            subprocess.run(command, check=True, timeout=JOIN_SECONDS)
+        except subprocess.SubprocessError as error:
+            raise StorageError(f"{out} cannot be written: {first_line(error)}") from None
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, draft.read_bytes())

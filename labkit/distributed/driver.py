@@ -18,7 +18,7 @@ from labkit.config import SACConfig
 from labkit.distributed import ray_cluster
 from labkit.environments.make import check_specs, make_environment
 from labkit.environments.watchdog import Watchdog, read_kill_note
-from labkit.errors import START_SECONDS, StorageError, storage
+from labkit.errors import START_SECONDS, StorageError, first_line, storage
 from labkit.parameters import check_int, invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, layout_of
@@ -129,8 +129,9 @@ def _check_picklable(make_env: MakeEnv | None) -> None:
     try:
         cloudpickle.dumps(make_env)
     except Exception as error:  # of any kind: a user's object may define how it is pickled
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        allowed = f"a class or a function that Ray can pickle for its processes ({reason})"
+        allowed = (
+            f"a class or a function that Ray can pickle for its processes ({first_line(error)})"
+        )
         raise invalid("make_env", make_env, allowed) from None
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from labkit.distributed.process_reaper import reaper
-from labkit.errors import START_SECONDS, ParameterError, StalledError, poll
+from labkit.errors import START_SECONDS, ParameterError, StalledError, first_line, poll
 from labkit.parameters import invalid
 from labkit.replay.ports import free_port
 from labkit.runtime import quiet
@@ -232,8 +232,8 @@ def _start(folder: str, cpus: int) -> None:
                 _system_config=SYSTEM,
             )
     except Exception as error:  # Ray raises plain ones here
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise StalledError(f"Ray could not be started on this machine: {reason}") from None
+        what = "Ray could not be started on this machine"
+        raise StalledError(f"{what}: {first_line(error)}") from None
     if not ray.util.get_node_ip_address().startswith("127."):
         raise ParameterError(
             "Ray was imported before labkit could keep it on the loopback interface: restart the "
@@ -307,6 +307,6 @@ def _connect(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         # Ray's own message names the address only; the reason is in its cause.
-        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        reason = first_line(error.__cause__ or error)
         here = "with its token, and this machine must be one of its nodes"
         raise invalid("address", address, f"{ADDRESSES}, {here} ({reason})") from None

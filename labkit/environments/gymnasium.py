@@ -14,7 +14,7 @@ import gym
 import numpy as np
 
 from labkit.environments.checked import TRUNCATED, CheckedEnv, one_number
-from labkit.errors import BrokenEnvironmentError, ParameterError, RunError
+from labkit.errors import BrokenEnvironmentError, ParameterError, RunError, first_line
 from labkit.parameters import did_you_mean, echo, invalid
 
 PREFIX = "gymnasium:"
@@ -120,8 +120,7 @@ class GymnasiumEnv(gym.Env):
             return self.gymnasium_env.render()
         except Exception as error:
             # What Gymnasium, PyOpenGL and MuJoCo raise without a driver has no type in common.
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise _cannot_draw(reason) from error
+            raise _cannot_draw(first_line(error)) from error
 
     def close(self) -> None:
         """Closes the Gymnasium environment."""
@@ -215,7 +214,7 @@ def check_name(name: str) -> None:
         try:
             importlib.import_module(module)
         except ImportError as error:
-            allowed = f"an environment whose module can be imported ({str(error).splitlines()[0]})"
+            allowed = f"an environment whose module can be imported ({first_line(error)})"
             raise invalid("env_name", name, allowed) from None
     if wanted not in gymnasium.registry:
         names = [PREFIX + known for known in gymnasium.registry]

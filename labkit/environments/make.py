@@ -10,7 +10,7 @@ import numpy as np
 from labkit.environments import gymnasium
 from labkit.environments.seeding import SeededEnv, environment_name, raw_env, seeded_env
 from labkit.environments.watchdog import Watchdog
-from labkit.errors import BrokenEnvironmentError, ParameterError
+from labkit.errors import BrokenEnvironmentError, ParameterError, first_line
 from labkit.parameters import MANY, check_int, did_you_mean, echo, invalid
 from labkit.runtime import quiet
 
@@ -86,7 +86,7 @@ def make_environment(
             raise
         if users_own and not isinstance(error, (*EXPECTED, *gymnasium.errors())):
             raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         if getattr(error, "name", None) in gymnasium.PACKAGES:
             reason += f"; {gymnasium.INSTALL}"
         parameter = "env_name" if isinstance(name, str) else "make_env"

@@ -12,6 +12,7 @@ import numpy as np
 from labkit.environments import gymnasium
 from labkit.environments.checked import CheckedEnv
 from labkit.environments.watchdog import Watchdog
+from labkit.errors import first_line
 from labkit.parameters import invalid
 from labkit.runtime import quiet
 
@@ -115,8 +116,8 @@ class SeededEnv(gym.Wrapper):
         try:
             self.env.close()
         except Exception as error:
-            reason = (str(error).splitlines() or [""])[0]
-            print(f"the environment could not be closed: {type(error).__name__}: {reason}")
+            why = f"{type(error).__name__}: {first_line(error)}"
+            print(f"the environment could not be closed: {why}")
         finally:
             self.watchdog.turn()
 

@@ -19,7 +19,7 @@ NOTE = "ended_by_watchdog.txt"
 START_SECONDS = 60  # until the second process answers
 SUSPENDED_SECONDS = 5.0  # a watcher that wakes up so late was not running
 KILLED = (
-    "the environment did not return from a step, a reset, seed or its constructor within "
+    "the environment did not return from a step, a reset, seed, close or its constructor within "
     "{limit:g} s; it hung in its own code, which nothing inside the process can interrupt, so the "
     "process was killed"
 )
@@ -28,8 +28,8 @@ KILLED = (
 class Watchdog:
     """Watches one environment at a time; `limit` is in seconds, 0 for none.
 
-    A step, a reset, `seed` or the constructor may take that long. The kill note `NOTE` is written
-    to `folder` for the next start; None writes none.
+    A step, a reset, `seed`, `close` or the constructor may take that long. The kill note `NOTE` is
+    written to `folder` for the next start; None writes none.
 
     Raises:
         RunError: the second process did not start.
@@ -64,7 +64,7 @@ class Watchdog:
                     )
 
     def turn(self) -> None:
-        """Is called before and after each step, each reset, `seed` and the constructor."""
+        """Is called before and after each step, each reset, `seed`, `close` and the constructor."""
         if self._child is not None:
             self._count += 1
             struct.pack_into("q", self._shared, 0, self._count)

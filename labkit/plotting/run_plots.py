@@ -261,11 +261,13 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
 def iterations_per_second(metrics: pd.DataFrame) -> tuple[list[float], list[float]]:
     """Gradient steps per second between consecutive rows, the time of evaluations excluded.
 
-    Columns used of a run's metrics: `gradient_step` and `wall_seconds`.
+    Columns used of a run's metrics: `gradient_step`, `wall_seconds` and `eval_return`.
 
     Returns:
         The gradient step at the end of each interval, and the rate in it; both `[intervals]`.
     """
+    if not metrics["gradient_step"].is_monotonic_increasing:  # Ray trains while it evaluates
+        metrics = metrics[metrics["eval_return"].isna()]
     change = metrics[["gradient_step", "wall_seconds"]].astype(float).diff()
     trained = (change["gradient_step"] > 0) & (change["wall_seconds"] > 0)
     rates = change["gradient_step"] / change["wall_seconds"]

@@ -13,7 +13,7 @@ def check_port(port: int) -> None:
     Raises:
         ParameterError: one line that names the port; also for a number that is none.
     """
-    if not 0 <= port <= 65535:
+    if not isinstance(port, int) or not 0 <= port <= 65535:
         raise invalid("port", port, "from 1024 to 65535, or 0 for a free one")
     for family, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:

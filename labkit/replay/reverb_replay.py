@@ -21,6 +21,7 @@ from labkit.errors import (
     ParameterError,
     ServerGoneError,
     StalledError,
+    first_line,
     poll,
     storage,
 )
@@ -220,8 +221,8 @@ def start_server(
                 shutil.rmtree(folder, ignore_errors=True)
             if snapshot is None:
                 raise
-            reason = str(error).splitlines()[0]
-            raise ParameterError(f"{snapshot} is damaged: Reverb reports {reason!r}") from None
+            what = f"{snapshot} is damaged: Reverb reports {first_line(error)!r}"
+            raise ParameterError(what) from None
     if temporary:
         weakref.finalize(server, shutil.rmtree, folder, ignore_errors=True)
     return server

@@ -72,7 +72,7 @@ def evaluate(
         DivergedError: an action is not finite.
         BrokenEnvironmentError: an observation or a reward is not finite, or of another kind.
     """
-    if not hasattr(env, "time_step_spec"):
+    if not (hasattr(env, "time_step_spec") and hasattr(env, "gym")):
         raise invalid("env", env, "what labkit.make_environment(id or MyEnv) returns")
     if not callable(policy):
         raise invalid("policy", policy, "a function from an observation to an action")

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from labkit.errors import ParameterError
+from labkit.errors import ParameterError, first_line
 from labkit.parameters import check_no_wildcards
 from labkit.runtime import quiet
 
@@ -75,8 +75,7 @@ def load(folder: Path) -> SavedPolicy:
             spec = specs["collect_data_spec"]
             observation, action = spec.observation, spec.action
         except Exception as error:  # TensorFlow has many types for a damaged file
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ParameterError(f"{folder} is damaged ({reason})") from None
+            raise ParameterError(f"{folder} is damaged ({first_line(error)})") from None
     shapes: list[tuple[int, ...]] = [
         tuple(getattr(one, "shape", ())) for one in (observation, action)
     ]

@@ -16,8 +16,6 @@ class TemperedPolicy:
         weights: kernels `[in, out]` and biases `[out]` in turn, float32; the last layer has the
             means and then the log standard deviations.
         observation_scale: what observations `[obs]` are divided by; empty is 1.
-        temperature: T, 0 or more.
-        seed: of the noise.
         action_repeat: for how many env steps each action lasts; see `collector.play`.
 
     Actions are within ±1: the bounds of the Minitaur and of most of PyBullet's robots.
@@ -27,19 +25,17 @@ class TemperedPolicy:
         self,
         weights: Sequence[np.ndarray],
         observation_scale: Sequence[float] = (),
-        temperature: float = 0.0,
-        seed: int = 0,
         action_repeat: int = 1,
     ):
         self.action_repeat = action_repeat
         self._hidden = list(zip(weights[:-2:2], weights[1:-2:2], strict=True))
         self._kernel, self._bias = weights[-2:]
         self._scale = np.asarray(observation_scale or 1.0, np.float32)
-        self._temperature = np.float32(temperature)
-        self._random = np.random.default_rng(seed)
+        self._temperature = np.float32(0)  # deterministic; see `at`
+        self._random = np.random.default_rng(0)
 
     def at(self, temperature: float, seed: int) -> "TemperedPolicy":
-        """The same actor with another temperature and a new noise generator."""
+        """The same actor with the temperature T, 0 or more, and a new noise generator."""
         other = copy.copy(self)
         other._temperature = np.float32(temperature)
         other._random = np.random.default_rng(seed)

@@ -1,5 +1,6 @@
 """The playground of notebook 06: two settings of a disturbed Minitaur, seen next to each other."""
 
+import contextlib
 import html
 import tempfile
 import time
@@ -99,20 +100,20 @@ class Playground:
     def play(self, setting: Setting) -> Recording:
         """One episode under this setting, recorded; the same setting is not played again."""
         if setting not in self._played:
-            env = disturbance.make(setting)
-            dt = step_seconds(env)
-            self._played[setting] = video.record_episode(
-                env,
-                self._actor.at(setting.temperature, self._seed),
-                Path(self._videos.name) / f"{len(self._played)}.mp4",
-                step_seconds=dt,
-                seed=self._seed,
-                fps=FPS,
-                width=SIZE[0],
-                height=SIZE[1],
-                max_steps=max(1, round(self._seconds / dt)),
-                max_bytes=400_000,
-            )
+            with contextlib.closing(disturbance.make(setting)) as env:
+                dt = step_seconds(env)
+                self._played[setting] = video.record_episode(
+                    env,
+                    self._actor.at(setting.temperature, self._seed),
+                    Path(self._videos.name) / f"{len(self._played)}.mp4",
+                    step_seconds=dt,
+                    seed=self._seed,
+                    fps=FPS,
+                    width=SIZE[0],
+                    height=SIZE[1],
+                    max_steps=max(1, round(self._seconds / dt)),
+                    max_bytes=400_000,
+                )
         return self._played[setting]
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.errors import ParameterError, RunError, StorageError
+from labkit.errors import ParameterError, RunError, StorageError, first_line
 from labkit.replay import npz
 from labkit.replay.transitions import BatchSource
 from labkit.training.files import flush_to_disk
@@ -45,6 +45,7 @@ def save(
 
     Raises:
         StorageError: the disk is full, read-only or gone; the previous checkpoint is unchanged.
+        StalledError: the replay table did not take the last rows in time.
     """
     partial, final = folder / "partial", folder / f"{step:09d}"
     try:
@@ -71,8 +72,7 @@ def save(
     except RunError:
         raise
     except (OSError, RuntimeError, IndexError) as error:  # Reverb raises the last for a full disk
-        lines = str(error).splitlines() or [type(error).__name__]
-        reason = getattr(error, "strerror", None) or lines[0]
+        reason = getattr(error, "strerror", None) or first_line(error)
         what = f"no checkpoint could be written to {folder} at gradient step {step}"
         raise StorageError(f"{what} ({reason})") from None
     return final
@@ -169,7 +169,7 @@ def naming_damage(checkpoint: Path) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, ParameterError):
             raise
-        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else first_line(error)
         raise ParameterError(f"{checkpoint / 'state.json'} is damaged: {reason}") from None
 
 
@@ -228,9 +228,11 @@ def assign(variables: list[Any], arrays: list[np.ndarray], checkpoint: Path) -> 
     ours = [tuple(v.shape) for v in variables]
     theirs = [array.shape for array in arrays]
     if ours != theirs:
+        pairs = enumerate(itertools.zip_longest(theirs, ours))
+        place, (found, wanted) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
         raise ParameterError(
-            f"{checkpoint / 'agent.npz'} holds {len(theirs)} arrays of other shapes than this "
-            f"agent's {len(ours)} variables"
+            f"{checkpoint / 'agent.npz'} must hold the {len(ours)} variables of this agent, got "
+            f"{len(theirs)} arrays: number {place} has the shape {found}, not {wanted}"
         )
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)

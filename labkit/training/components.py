@@ -19,7 +19,7 @@ from labkit.environments.make import (
 )
 from labkit.environments.seeding import environment_name, raw_env
 from labkit.environments.watchdog import Watchdog
-from labkit.errors import ParameterError
+from labkit.errors import ParameterError, first_line
 from labkit.parameters import invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, ReplayTable, layout_of
@@ -116,8 +116,7 @@ def open_replay(config: SACConfig, layout: Layout, folder: Path | None = None) -
     try:
         from labkit.replay.reverb_replay import ReverbReplay
     except ImportError as error:
-        reason = str(error).splitlines()[0]
-        allowed = f"'tf_uniform' here, where Reverb cannot be imported ({reason})"
+        allowed = f"'tf_uniform' here, where Reverb cannot be imported ({first_line(error)})"
         raise invalid("replay", config.replay, allowed) from None
     ports.warn_once()
     capacity, recent = config.replay_buffer_capacity, config.recent_transitions
@@ -233,7 +232,10 @@ def check_components(
     check_separate(components.collect_env, components.eval_env)
     check_specs(components.collect_env)
     check_tuned(config, components.collect_env)
-    agent = components.agent
+    agent: Any = components.agent  # whatever the caller has put there
+    if not isinstance(agent, SeededSacAgent):
+        allowed = "a SeededSacAgent, as in notebook 03"
+        raise invalid("components.agent", type(agent).__name__, allowed)
     built_with = {
         "gamma": agent._gamma,
         "reward_scale_factor": agent._reward_scale_factor,

@@ -87,11 +87,11 @@ class RunLogger:
         final = self._run.path / "policy"
         partial, before = (final.with_name(f"policy.{state}") for state in ("partial", "before"))
         with storage(final), quiet():
-            for folder in (partial, before):
-                shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
             self._saver.save(str(partial))
             _remove_autograph_files()
             if final.exists():
+                shutil.rmtree(before, ignore_errors=True)  # of a process that was killed here
                 final.rename(before)
             partial.rename(final)
             shutil.rmtree(before, ignore_errors=True)

@@ -135,8 +135,8 @@ class Ticker:
         done = f"{bar.desc}: {grouped(bar.n)} {bar.unit} in"
         if seconds < SECONDS_BETWEEN_UPDATES:  # too short for a rate
             return f"{done} less than {SECONDS_BETWEEN_UPDATES:g} s"
-        minutes, rest = divmod(seconds, 60)
-        spent = f"{minutes:.0f} min {rest:.0f} s" if minutes else f"{seconds:.1f} s"
+        minutes, rest = divmod(round(seconds), 60)
+        spent = f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
         rate = (bar.n - bar.initial) / seconds
         pace = f"{rate:.3g}" if rate < 100 else grouped(round(rate))
         return f"{done} {spent}, {pace} {bar.unit}/s"

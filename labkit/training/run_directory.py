@@ -313,10 +313,10 @@ def open_run(run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "
 
 @contextlib.contextmanager
 def removed_if_rejected(run: Run) -> Iterator[None]:
-    """Removes a new run directory without results if an argument is rejected, as `make_env`."""
+    """Removes a run directory without rows and checkpoints if an argument is rejected."""
     try:
         yield
     except ParameterError:
-        if run.metrics().empty:
+        if run.metrics().empty and not checkpoint.steps(run.path / "checkpoints"):
             shutil.rmtree(run.path, ignore_errors=True)
         raise

@@ -52,6 +52,9 @@ def test_the_breaking_point_is_the_first_below_half():
     assert robustness.breaks_at(PAYLOAD, table) == "4 kg"
     assert robustness.breaks_at(FRICTION, table) == "0.5"
     assert robustness.breaks_at(FACTORS[4], table) == "no tested value"
+    none = robustness.summary(episodes(dict.fromkeys(robustness.conditions(), -1.0)))
+    assert robustness.breaking_point(none, PAYLOAD, +1) is None
+    assert "no positive return" in robustness.verdict(PAYLOAD, none)
     late = (table.factor == "control_latency_seconds") & (table.value == 0.02)
     table.loc[late, ["iqm", "low", "high"]] = [4.0, 1.0, 9.0]  # of 10 undisturbed
     assert robustness.verdict(FACTORS[4], table) == (

@@ -16,6 +16,12 @@ def test_a_longer_run_of_the_same_name_is_kept(tmp_path):
     assert not target.exists()
 
 
+def test_rows_that_a_resumed_run_lost_are_kept(tmp_path):
+    """It was resumed from a checkpoint before row 3, and has more rows by now."""
+    source, target = write(tmp_path / "source", 1, 2, 4, 5), write(tmp_path / "target", 1, 2, 3)
+    assert tracked_runs.keep_replaced(source, target) == tmp_path / "target-replaced-1"
+
+
 def test_a_run_that_went_on_replaces_its_beginning(tmp_path):
     source, target = write(tmp_path / "source", 1, 2, 3), write(tmp_path / "target", 1, 2)
     assert tracked_runs.keep_replaced(source, target) is None

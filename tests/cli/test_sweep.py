@@ -190,6 +190,21 @@ def test_a_notebook_that_trains_no_run_is_rejected(name, tmp_path):
         plan(ROOT / "notebooks" / f"{name}.ipynb", ["0"], {}, tmp_path)
 
 
+def test_if_a_run_cannot_start_the_others_are_stopped(notebook, tmp_path, monkeypatch):
+    jobs = plan(notebook, ["0", "1"], {**SHORT, "num_iterations": "100000"}, tmp_path)
+    start = sweep.Job.start
+
+    def fail_for_the_second(job, notebook):
+        if job is jobs[1]:
+            raise OSError(12, "Cannot allocate memory")
+        start(job, notebook)
+
+    monkeypatch.setattr(sweep.Job, "start", fail_for_the_second)
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        sweep.run_all(notebook, jobs, 2)
+    assert not jobs[0].running()
+
+
 def test_a_run_that_starts_while_a_stop_is_requested_is_stopped(notebook, tmp_path, monkeypatch):
     """The signal arrives while the process is being started."""
     start = sweep.Job.start

@@ -157,6 +157,9 @@ def test_an_id_that_another_module_registers(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     env = make_environment("gymnasium:other_robots:Other-v0", seed=0)
     assert environment_name(env) == "gymnasium:Other-v0"
+    (tmp_path / "no_message.py").write_text("raise ImportError\n")
+    with pytest.raises(ParameterError, match=r"module can be imported \(ImportError\), got"):
+        check_name("gymnasium:no_message:Other-v0")
     with pytest.raises(ParameterError, match=r"^`env_name` must be .*no_robots.*, got 'gymnasium:"):
         check_name("gymnasium:no_robots:Other-v0")
 

@@ -179,6 +179,14 @@ def test_iterations_per_second_exclude_evaluations():
     assert run_plots.iterations_per_second(rows()) == ([100.0, 150.0], [100.0, 50.0])
 
 
+def test_iterations_per_second_of_a_run_on_ray():
+    """Training continues during an evaluation, whose row comes late."""
+    late = rows()
+    late["gradient_step"], late["wall_seconds"] = [0, 1000, 0, 2000], [1.0, 10.0, 19.0, 20.0]
+    late["eval_return"] = [1.5, math.nan, 3.0, math.nan]
+    assert run_plots.iterations_per_second(late) == ([2000.0], [100.0])
+
+
 def test_training_figure_draws_each_column_in_its_panel():
     figure = run_plots.training_figure(rows())
     returns, critic, actor, alpha, speed = figure.axes

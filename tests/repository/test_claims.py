@@ -64,7 +64,7 @@ def test_the_page_on_ray_lists_every_run(ray_rows):
         "5 runs on Ray, of which the files of 2 were lost, have +11.67 (Welch's p = 0.23)"
         in sentence
     )
-    assert "3 runs of an earlier version of the Ray executor have +10.96 (p = 0.0099)" in sentence
+    assert "3 runs of an earlier version of the Ray executor have +10.96 (p = 0.01)" in sentence
 
 
 def test_a_large_difference_is_called_detectable():

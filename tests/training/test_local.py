@@ -255,6 +255,14 @@ def test_components_of_another_configuration_are_rejected(changed, message, smal
     made.close()
 
 
+def test_components_with_another_kind_of_agent_are_rejected(small_config):
+    made = components.build(small_config(env_name="Target", replay="tf_uniform"), Target)
+    made.agent = object()
+    with pytest.raises(labkit.ParameterError, match=r"`components\.agent` must be a SeededSacAg"):
+        labkit.train(small_config(env_name="Target", replay="tf_uniform"), components=made)
+    made.close()
+
+
 def test_an_open_port_is_announced(small_config, monkeypatch, capsys):
     monkeypatch.setattr(ports, "faces_outward", lambda: True)
     ports.warn_once.cache_clear()

@@ -126,6 +126,24 @@ def test_the_magic_shows_it_inside_the_notebook(logged, tmp_path):
         manager.shutdown_kernel(now=True)
 
 
+def test_a_policy_is_deleted_only_once_the_next_one_exists(logged, tmp_path, monkeypatch):
+    """A process that was killed between two renames has left `policy.before`."""
+    config = SACConfig(**SMALL)
+    (tmp_path / "run" / "policy.before").mkdir(parents=True)
+    run = run_directory.Run.create(tmp_path / "run", config)
+    env = make_environment(config.env_name, seed=0)
+    made = agent.create_agent(config, env, make_strategy("cpu", config.batch_size))
+    written = logger.RunLogger(run, made)
+
+    def fail(path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(written._saver, "save", fail)
+    with pytest.raises(StorageError, match="No space"):
+        written.save_policy()
+    assert (run.path / "policy.before").exists()
+
+
 def test_after_a_full_disk_nothing_more_is_written_into_these_events(logged, tmp_path):
     """TensorFlow leaves a writer that cannot be flushed as the default one."""
     config = SACConfig(**SMALL)

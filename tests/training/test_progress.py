@@ -55,6 +55,8 @@ def test_the_pace_is_a_plain_number(monkeypatch):
     for seconds, pace in ((5.0, "2 000 it/s"), (1_000.0, "10 it/s"), (9_000.0, "1.11 it/s")):
         monkeypatch.setattr(progress.time, "monotonic", lambda s=seconds: ticker._started + s)
         assert ticker.summary().endswith(f", {pace}")
+    monkeypatch.setattr(progress.time, "monotonic", lambda: ticker._started + 119.7)
+    assert ticker.summary() == "work: 10 000 it in 2 min 0 s, 83.5 it/s"
     monkeypatch.setattr(progress.time, "monotonic", lambda: ticker._started + 0.01)
     assert ticker.summary() == "work: 10 000 it in less than 0.5 s"
 

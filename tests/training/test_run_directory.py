@@ -22,6 +22,15 @@ from labkit.sac.evaluation import Evaluation
 from labkit.training import checkpoint, metrics, resuming, run_directory, run_lock
 
 
+def test_an_error_late_in_a_run_does_not_delete_its_checkpoints(tmp_path):
+    """With no rows yet, as if `log_interval` and `eval_interval` were 0."""
+    run = run_directory.open_run(tmp_path / "run", SACConfig())
+    (run.path / "checkpoints" / "000000005").mkdir(parents=True)
+    with pytest.raises(ParameterError), run_directory.removed_if_rejected(run):
+        raise ParameterError("a worker cannot make its environment")
+    assert checkpoint.steps(run.path / "checkpoints") == [5]
+
+
 def test_numbers_count_up(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert [run_directory.choose_directory("", SACConfig()).name for _ in range(3)] == [
