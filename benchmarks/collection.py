@@ -170,7 +170,13 @@ def draw(results: dict[str, Any]) -> Figure:
         figure = Figure(figsize=(6, 3), layout="constrained")
         axes = figure.subplots()
         linear = [rates[0] * min(count, cores) for count in counts]
-        axes.plot(counts, linear, color=GREY, linestyle="--", label=f"linear up to {cores} cores")
+        axes.plot(
+            counts,
+            linear,
+            color=GREY,
+            linestyle="--",
+            label=f"rollout workers, if linear up to {cores} cores",
+        )
         loops = [case["alone"] for case in results["cases"]]
         axes.plot(counts, loops, color=ORANGE, marker="s", label="loops alone")
         axes.plot(counts, rates, color=BLUE, marker="o", label="rollout workers")

@@ -33,6 +33,7 @@ MARKS = (
     "<!-- written by benchmarks.lunarlander: begin -->",
     "<!-- written by benchmarks.lunarlander: end -->",
 )
+EARLIER_RAY = {("ray", 0), ("ray", 1)}  # replaced runs of an earlier version of the executor
 NAME = re.compile(r"(local|ray)-(\d+)(-replaced-\d+)?")
 
 
@@ -98,7 +99,7 @@ because a run stops at its first lucky evaluation. So a run counts as solved onl
 
 {markdown(pd.DataFrame(shown))}
 
-"Evaluations" counts the evaluations until the run ended. The first of them follows the warm-up, before the first gradient step. "Minutes" are not comparable: other
+"Evaluations" counts the evaluations until the run ended. The first of them evaluates the untrained policy: after the warm-up on the local executor, during it on Ray. "Minutes" are not comparable: other
 programs were running beside most of the runs. {replaced_sentence(rows)}
 
 ![Mean return of each evaluation over env steps; dashed grey lines are replaced runs](curves.png)
@@ -141,9 +142,13 @@ def replaced_sentence(rows: Sequence[dict[str, Any]]) -> str:
         return "No run was replaced."
     names = sorted({f"{one['executor']} seed {one['seed']}" for one in gone})
     reached = sum(one["ended"] == REACHED for one in gone)
+    earlier = [one for one in gone if (one["executor"], one["seed"]) in EARLIER_RAY]
+    version = f" {len(earlier)} of them, on Ray, used an earlier version of the executor, which sent new weights every 50 gradient steps instead of every 10."
     return (
         f"For {listed(names)}, there is more than one run with the same configuration, because the earlier run was stopped by hand or its policy was not saved. "
         f"The table lists these earlier runs, too: {reached} reached the mean of {SOLVED:.0f}, and {len(gone) - reached} were stopped below it."
+        + version
+        * bool(earlier)
     )
 
 
@@ -172,6 +177,8 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
         reached = [one for one in own if one["ended"] == REACHED]
         if own:
             name = {"ray": "on Ray", "local": "on the local executor"}[executor]
+            earlier = sum(one["replaced"] and (executor, one["seed"]) in EARLIER_RAY for one in own)
+            name += f" ({earlier} of them with an earlier version of that executor)" * bool(earlier)
             parts.append(f"{len(reached)} of {counted(len(own), 'run')} {name}")
     stopped = sum(one["ended"] == STOPPED for one in rows)
     return (

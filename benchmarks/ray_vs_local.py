@@ -274,7 +274,7 @@ def replaced_rows(iterations: int) -> list[dict[str, Any]]:
     type=click.IntRange(min=0),
     default=(1, 2, 3),
     show_default=True,
-    help="Only these.",
+    help="Train these; the page lists all.",
 )
 @click.option("--page", "only_page", is_flag=True, help="Do not train; use the tracked runs.")
 def main(iterations: int, seeds: tuple[int, ...], only_page: bool) -> None:
@@ -285,7 +285,8 @@ def main(iterations: int, seeds: tuple[int, ...], only_page: bool) -> None:
         tracked_runs.keep_replaced(path, RESULTS / path.name)
         tracked_runs.copy_records(path, RESULTS / path.name)
     rows = tracked_rows(*LOCAL, iterations) + tracked_rows(*AGAIN, iterations)
-    rows += tracked_rows("ray", RESULTS, "ray-", seeds, iterations) + replaced_rows(iterations)
+    made = tuple(sorted(int(p.name[4:]) for p in RESULTS.glob("ray-*") if p.name[4:].isdigit()))
+    rows += tracked_rows("ray", RESULTS, "ray-", made, iterations) + replaced_rows(iterations)
     rows += tracked_rows(*EARLIER, iterations)
     with (RESULTS / "summary.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")

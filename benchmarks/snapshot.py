@@ -71,7 +71,8 @@ def main(transitions: int, repeats: int, out: Path) -> None:
             begin = time.perf_counter()
             checkpoint.save(Path(folder) / "checkpoints", step, arrays, {}, table)
             full.append(time.perf_counter() - begin)
-        size = checkpoint.size_bytes(Path(folder) / "checkpoints") / checkpoint.KEPT
+        kept = Path(folder) / "checkpoints"
+        size = checkpoint.size_bytes(kept) / len(checkpoint.steps(kept))
         table.close()
     result = {
         "machine": before,

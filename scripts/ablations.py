@@ -39,7 +39,7 @@ the source document. The `earlier-` rows were the defaults for a time. `target-e
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
 
 "Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
-{counted(len(p_values_of(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %. The runs come from machines that round differently (see the end of this page), and these tests mix them. {power_of(table)}
+{counted(len(p_values_of(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %. The tests mix runs of several machines, which may round differently (see the end of this page). {power_of(table)}
 
 {rows_of(several(table))}
 

@@ -22,6 +22,7 @@ import nbformat
 from nbconvert.filters import markdown2html
 
 ROOT = Path(__file__).resolve().parent.parent
+MARK = ".labkit-site"  # in each site that `build` made
 FILM = "results/minitaur/default/after.mp4"
 LINK = re.compile(r'(?P<name>href|src)="(?P<target>[^"]*)"')
 NO_ALT = "No description has been provided for this image"  # nbconvert's
@@ -202,9 +203,11 @@ def _page(head: str, body: str) -> str:
 
 def build(folder: Path) -> None:
     """Replaces `folder`, an earlier site, by the site without the API reference."""
-    if folder.exists() and any(folder.iterdir()) and not (folder / "index.html").exists():
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
         raise SystemExit(f"{folder} must be new, empty or an earlier site; nothing was removed")
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
     first = [Path("README.md"), Path(FILM), *(path.relative_to(ROOT) for path in notebooks())]
     waiting, done = first, set[Path]()
     while waiting:

@@ -37,8 +37,8 @@ class LongRun:
 
     @property
     def parameters(self) -> str:
-        """`defaults` or `earlier defaults`."""
-        return "defaults" if self.setting == "defaults" else "earlier defaults"
+        """`earlier defaults`, or the setting's name, such as `defaults`."""
+        return "earlier defaults" if self.setting in study.EARLIER else self.setting
 
     @property
     def line(self) -> str:

@@ -171,7 +171,7 @@ the TF-Agents tutorial {tutorial_return:+.2f} after {spaced(tutorial_steps + run
 
 def drawn(count: int) -> str:
     """What the figure of so many seeds draws, for its caption; see `aggregate`."""
-    mean = "" if count == 1 else f", their {'interquartile ' * (count >= 5)}mean"
+    mean = "" if count == 1 else f", their {'interquartile ' * (count > 3)}mean"
     return counted(count, "seed") + mean
 
 
@@ -187,7 +187,7 @@ def earlier_defaults(iterations: int) -> str:
         return ""
     return f"""
 The defaults of labkit 0.1 after as many env steps: {aggregate(values)} ([their page](v0.1/README.md)). Their commits were not recorded, and their
-machines round differently, so no test compares them with these.
+machines may round differently, so no test compares them with these.
 """
 
 

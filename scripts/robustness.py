@@ -151,8 +151,10 @@ def section(folder: Path, own: pd.DataFrame, alt: str) -> str:
     table = robustness.summary(own)
     fewest, most = table.episodes.min(), table.episodes.max()
     counts = f"{fewest} episodes of each condition"
+    if fewest < most:
+        counts = f"{fewest} to {most} episodes of each condition"
     if fewest < PLANNED:
-        counts = f"{fewest} to {most} episodes of each condition; {PLANNED} are planned, and `make robustness` resumes"
+        counts += f"; {PLANNED} are planned, and `make robustness` resumes"
     sentences = "\n".join(f"- {robustness.verdict(factor, table)}" for factor in FACTORS)
     return f"""## The policy `{name_of(folder)}`
 

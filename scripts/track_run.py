@@ -92,7 +92,7 @@ In `notebooks/`, `papermill 03_sac_minitaur.ipynb out.ipynb{arguments}` trains t
 - Final evaluation, deterministic: {final}.
 - Its worst episode: {np.min(final.returns):+.2f}; its best: {np.max(final.returns):+.2f}.
 - Training took {last.wall_seconds / 60:.0f} minutes, evaluations and checkpoints included.
-{remark}- Gradient steps per second: {first:.0f} in the first tenth, {last_tenth:.0f} in the last.
+{remark}- Gradient steps per second: {first:.0f} in the first tenth, {last_tenth:.0f} in the last, evaluations excluded.
 - {versions}.
 - Made with {provenance.in_words(content)}.
 {memory(target / "pace.csv")}
@@ -113,11 +113,13 @@ def quoted(value: object) -> str:
 
 
 def speeds(metrics: pd.DataFrame) -> tuple[float, float]:
-    """Gradient steps per second in the first and in the last tenth; the final evaluation excluded.
+    """Gradient steps per second in the first and in the last tenth; evaluations excluded.
 
-    Columns used of a run's metrics: `gradient_step` and `wall_seconds`.
+    Columns used of a run's metrics: `gradient_step`, `wall_seconds` and `eval_return`.
     """
-    seconds = metrics.groupby("gradient_step").wall_seconds.min()
+    # An evaluation's row is written at its end.
+    durations = metrics.wall_seconds.diff().fillna(0.0).mask(metrics.eval_return.notna(), 0.0)
+    seconds = durations.cumsum().groupby(metrics.gradient_step).max()
     tenth = seconds.index.max() / 10
     begin, first, ninth, end = np.interp([0, tenth, 9 * tenth, 10 * tenth], seconds.index, seconds)
     return tenth / (first - begin), tenth / (end - ninth)

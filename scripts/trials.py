@@ -128,7 +128,7 @@ def average() -> str:
     parts = " and ".join(f"{value:+.2f} (share {tau:g})" for tau, value in means.items())
     return (
         f"Over {len(newest)} evaluations, the newest actor had a mean return of {newest.mean():+.2f}, and the averages had {parts}. "
-        "So the average was not kept."
+        f"The largest difference of these means is {(means - newest.mean()).abs().max():.2f}. The average was not kept."
     )
 
 

@@ -56,6 +56,8 @@ is one; every other clip is the episode with seed 0. Scores over 20 episodes:
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="A folder.")
 def main(folders: tuple[Path, ...], out: Path | None) -> None:
     """Writes wall.mp4, strips.png and README.md of the policies in FOLDERS."""
+    if folders and not out:
+        raise click.UsageError("--out must name a folder: results/minitaur/wall holds the tracked")
     first, *others = folders or (POLICY, DEFAULT, *sorted((WALL / "policies").iterdir()))
     out = out or WALL
     titles = [title_of(folder) for folder in others]

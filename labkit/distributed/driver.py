@@ -305,8 +305,10 @@ class Driver:
             "cpu_seconds": self.totals["cpu_seconds"],
             "faults": self.faults,
         }
-        self._write(summary)
-        if summary["samples_per_insert"]:
+        earlier = _earlier(self.run.path / SUMMARY)
+        trained = outcome.get("taken") != 0  # else a finished run was opened: nothing was measured
+        self._write(summary if trained or not earlier else {**earlier, "faults": self.faults})
+        if trained and summary["samples_per_insert"] and summary["staleness_median"] is not None:
             print(
                 f"{summary['samples_per_insert']:.1f} samples per insert; weights in use were "
                 f"{summary['staleness_median']:.0f} env steps older than the newest (median; "

@@ -41,6 +41,7 @@ class LearnerActor:
         self._replay = ReplayClient(self._context, timeout)
         self._parameters = self._context.wait_for_actor("parameter server")
         learner = self._learner = self._prepare()
+        first = learner.step
         self._push(learner, evaluate=learner.evaluation_pending())
         self._phase = "warm-up"
         if warm := self._wait_for_warm_up():
@@ -55,7 +56,8 @@ class LearnerActor:
                 self._evaluate_at_end(learner)
                 learner.save(self._state())
             learner.close()
-        return {"inserts": counters.inserts, "samples": counters.samples}
+        taken = learner.step - first
+        return {"inserts": counters.inserts, "samples": counters.samples, "taken": taken}
 
     def _prepare(self) -> Learner:
         config = self._config

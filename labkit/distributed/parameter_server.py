@@ -69,13 +69,13 @@ class ParameterServer:
         """As `process_status`, with the staleness of the weights that the rollout workers used.
 
         Staleness is measured at each pull, where it is largest: the env steps between the making
-        of the weights in use and of the newest ones.
+        of the weights in use and of the newest ones. It is None before the first pull.
         """
-        gaps = self._gaps or {0: 1}
+        gaps = self._gaps
         return {
             **process_status(),
-            "staleness_median": _median(gaps),
-            "staleness_max": float(max(gaps)),
+            "staleness_median": _median(gaps) if gaps else None,
+            "staleness_max": float(max(gaps)) if gaps else None,
         }
 
     def _save(self, version: int, env_step: int, weights: np.ndarray) -> None:

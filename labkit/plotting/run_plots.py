@@ -270,6 +270,7 @@ def iterations_per_second(metrics: pd.DataFrame) -> tuple[list[float], list[floa
         metrics = metrics[metrics["eval_return"].isna()]
     change = metrics[["gradient_step", "wall_seconds"]].astype(float).diff()
     trained = (change["gradient_step"] > 0) & (change["wall_seconds"] > 0)
+    trained &= metrics["eval_return"].isna()  # such an interval includes an evaluation
     rates = change["gradient_step"] / change["wall_seconds"]
     return metrics["gradient_step"][trained].astype(float).tolist(), rates[trained].tolist()
 

@@ -63,7 +63,7 @@ def measure(
         writes, write_seconds = _repeat(subject.write, seconds)
     subject.close()
     if kind == "Reverb":
-        bytes_per_step = max(resident_bytes() - memory, 0) / writes
+        bytes_per_step = max(resident_bytes() - memory, 0) / min(writes, capacity)
     else:
         bytes_per_step = storage_bytes(subject.buffer) / capacity
     start = time.perf_counter()

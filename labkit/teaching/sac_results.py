@@ -59,8 +59,8 @@ def estimates(
     """The critics' estimates next to the returns that followed (Monte Carlo).
 
     The return is the discounted sum of scaled rewards until the end of the episode. Steps from
-    which more than 5 % of a reward would still count beyond a time limit are left out, or, where an
-    episode is shorter than that, its second half.
+    which more than 5 % of a reward would still count beyond a time limit are left out, but at most
+    the second half of an episode.
 
     Returns:
         One row per action, with the columns episode, step, estimated (the lower of both critics)
