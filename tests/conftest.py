@@ -68,8 +68,15 @@ OFF_DEFAULT = {
 # The files that take longest, longest first. Processes side by side begin with them: one that comes
 # last would keep a single process busy.
 LONG = (
-    *("test_notebook_03", "test_replicas", "test_driver", "test_wiring", "test_checkpoint"),
-    *("test_notebook_03_endings", "test_notebook_02", "test_local"),
+    *(
+        "test_colab",
+        "test_notebook_03",
+        "test_replicas",
+        "test_driver",
+        "test_wiring",
+        "test_checkpoint",
+    ),
+    *("test_notebook_03_endings", "test_benchmarks", "test_notebook_02", "test_local"),
     *("test_sweep", "test_oracles", "test_launcher", "test_notebook_05", "test_doctor"),
     *("test_export", "test_video", "test_notebook_01", "test_exercises", "test_server_process"),
     *("test_notebook_03_losses", "test_notebook_06", "test_bad_input"),

@@ -1,22 +1,38 @@
 """A disk of a few megabytes in memory, to run out of."""
 
 import contextlib
+import functools
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 
+@functools.cache
+def may_mount() -> bool:
+    """Whether this user may mount a disk here."""
+    with tempfile.TemporaryDirectory() as folder:
+        mounted = os.geteuid() == 0 and _mount(Path(folder), 64)
+        if mounted:
+            subprocess.run(["umount", "--lazy", folder], check=True)
+        return mounted
+
+
+def _mount(folder: Path, kilobytes: int) -> bool:
+    command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "labkit-test", str(folder)]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
 @contextlib.contextmanager
 def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
     """Mounts a tmpfs on the new directory `folder`; skips the test where that is not allowed."""
-    folder.mkdir()
-    options = f"size={kilobytes}k"
-    command = ["mount", "-t", "tmpfs", "-o", options, "labkit-test", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+    if not may_mount():
         pytest.skip("only root may mount a small disk")
+    folder.mkdir()
+    assert _mount(folder, kilobytes)
     try:
         yield folder
     finally:

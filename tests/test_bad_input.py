@@ -491,9 +491,9 @@ def hanging(path, limit, method=""):
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("method", ["__init__", "seed", "reset", "step", "evaluation"])
-def test_an_environment_that_hangs_before_training_is_killed(tmp_path, method):
-    """In its constructor, in `seed`, its first reset, the warm-up or the first evaluation."""
+@pytest.mark.parametrize("method", ["__init__", "seed", "reset", "step", "evaluation", "close"])
+def test_an_environment_that_hangs_is_killed(tmp_path, method):
+    """In its constructor, in `seed`, its first reset, the warm-up, an evaluation, or at the end."""
     ended = hanging(tmp_path, "1", method)
     assert ended.returncode == -signal.SIGKILL
     assert (

@@ -11,7 +11,7 @@ from labkit.sac import agent as agents
 from labkit.sac.update import make_update
 from labkit.training import checkpoint, run_directory
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 MIRRORED = ("mirrored:1", "mirrored:2", "mirrored:4")
 
 

@@ -32,7 +32,7 @@ def start(what, out, **environ):
 def finish(*processes):
     """Waits for their ends and returns what the first printed; none is left behind."""
     try:
-        texts = [process.communicate(timeout=250) for process in processes]
+        texts = [process.communicate(timeout=900) for process in processes]
     finally:
         for process in processes:
             process.kill()

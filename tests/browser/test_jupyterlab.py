@@ -18,6 +18,8 @@ lab = pytest.importorskip("lab", reason="Playwright is not installed")
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+# Two processes get them in pairs: the two that take longest must not be one.
+LONGEST_FIRST = [NOTEBOOKS[place] for place in (2, 0, 3, 1, 4, 5)]
 SMALL = {
     "01_overlapping_trajectories": {"measured_items": 200},
     "02_replay_buffers": {
@@ -139,7 +141,7 @@ async found => Promise.all(found.map(async video => {
 """
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("notebook", LONGEST_FIRST, ids=lambda path: path.stem)
 def test_run_all_cells(notebook, address, page, screenshots):
     lab.open_notebook(page, address, notebook.name)
     lab.run_all(page, seconds=900)

@@ -243,7 +243,7 @@ def test_an_interrupted_driver_leaves_nothing_but_a_run_that_resumes(tmp_path):
     begin = time.monotonic()
     os.killpg(driver.pid, signal.SIGINT)  # what Ctrl-C in a terminal does
     out, err = driver.communicate(timeout=60)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 30
     assert driver.returncode == 0, err
     assert "stopped at gradient step" in out
     nothing_left(below, ports)

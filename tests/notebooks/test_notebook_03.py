@@ -99,7 +99,7 @@ def test_it_runs_again_on_its_finished_run(executed):
     """For its figures: nothing is left to train, and nothing measured changes."""
     directory, _ = executed
     before = (directory / "my run" / "metrics.csv").read_bytes()
-    copy = abridged.write(directory, abridged.WITHOUT_FILMS)
+    copy = abridged.write(directory, abridged.WITHOUT_FILMS, few_frames=True)
     done = papermill_cli(directory, copy, **SMALL)
     assert done.returncode == 0, done.stderr[-3000:]
     assert (directory / "my run" / "metrics.csv").read_bytes() == before
@@ -123,7 +123,7 @@ def test_tagged_outputs_are_the_committed_ones(tmp_path):
 
 @pytest.mark.slow
 def test_it_collects_in_another_process(tmp_path):
-    copy = abridged.write(tmp_path, abridged.WITHOUT_FILMS)
+    copy = abridged.write(tmp_path, abridged.WITHOUT_FILMS, few_frames=True)
     done = papermill_cli(tmp_path, copy, **{**SMALL, "num_collectors": "2"})
     assert done.returncode == 0, done.stderr[-3000:]
     notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)

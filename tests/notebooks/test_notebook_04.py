@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import nbformat
 import nbval_run
 import numpy as np
@@ -31,6 +32,9 @@ SMALL = {
     "collectors": "(2,)",
     "minitaur_iterations": 20,
     "run_dir": "my runs",
+    "learning_rate": 1e-3,
+    "target_update_tau": 0.02,
+    "seed": 5,
 }
 NOISE = re.compile(r"reverb/|cuda|TensorRT|raylet|Warning|WARN|pygame|absl|\(pid=|Traceback")
 
@@ -64,6 +68,10 @@ def check(folder, notebook):
 
 def check_runs(folder):
     for name in ("local", "ray-2"):
+        config = run_directory.read_config(folder / name)
+        rates = {f"{kind}_learning_rate": 1e-3 for kind in ("actor", "critic", "alpha")}
+        wanted = {"target_update_tau": 0.02, "seed": 5, "eval_interval": 30, **rates}
+        assert wanted.items() <= attrs.asdict(config).items()
         table = run_directory.read_metrics(folder / name)
         assert table.gradient_step.max() == 60
         assert len(table.eval_returns.iloc[-1]) == 2

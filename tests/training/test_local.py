@@ -16,6 +16,7 @@ import old_runs
 import pandas as pd
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tf_agents.trajectories import time_step
 
 import labkit
@@ -245,17 +246,20 @@ def test_components_that_were_trained_without_a_checkpoint_are_rejected(small_co
         ({"env_name": "MinitaurBulletEnv-v0"}, "`env_name` must be a name for the environment"),
     ],
 )
-def test_components_of_another_configuration_are_rejected(changed, message, small_config):
+def test_components_of_another_configuration_are_rejected(
+    changed, message, small_config, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     made = components.build(small_config(env_name="Target", replay="tf_uniform"), Target)
     fields = {"env_name": "Target", "replay": "tf_uniform", **changed}
-    before = sorted(Path("runs").glob("*"))
     with pytest.raises(labkit.ParameterError, match=message):
         labkit.train(small_config(**fields), components=made)
-    assert sorted(Path("runs").glob("*")) == before
+    assert list(tmp_path.iterdir()) == []
     made.close()
 
 
-def test_components_with_another_kind_of_agent_are_rejected(small_config):
+def test_components_with_another_kind_of_agent_are_rejected(small_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     made = components.build(small_config(env_name="Target", replay="tf_uniform"), Target)
     made.agent = object()
     with pytest.raises(labkit.ParameterError, match=r"`components\.agent` must be a SeededSacAg"):
@@ -361,6 +365,9 @@ def test_a_finished_run_goes_on_when_asked_for_more(small_config, tmp_path):
     logged = table[table.critic_loss.notna()]
     assert logged.gradient_step.tolist() == list(range(5, 31, 5))
     assert logged.env_step.tolist() == list(range(305, 331, 5))
+    events = EventAccumulator(str(tmp_path / "events"), size_guidance={"tensors": 0}).Reload()
+    assert [event.step for event in events.Tensors("critic_loss")] == list(range(5, 31, 5))
+    assert [event.step for event in events.Tensors("eval_return")] == [0, 10, 20, 30]
 
 
 @pytest.mark.parametrize(("bootstrap", "discount"), [(True, 1.0), (False, 0.0)])

@@ -73,7 +73,8 @@ def test_the_optimum_of_a_small_environment_is_found(replay, tmp_path):
 def test_a_resumed_run_continues_where_its_checkpoint_was_written(small_config, tmp_path):
     """Losses since the last row, noise, the environment's generators and the counters."""
     config = small_config(
-        env_name=ENV, replay="tf_uniform", log_interval=10, checkpoint_interval=5, eval_interval=0
+        **{"env_name": ENV, "replay": "tf_uniform", "actor_update_period": 2},
+        **{"log_interval": 10, "checkpoint_interval": 5, "eval_interval": 0},
     )
     run = labkit.open_run(tmp_path / "run", config)
     labkit.train(config, run)
@@ -88,6 +89,8 @@ def test_a_resumed_run_continues_where_its_checkpoint_was_written(small_config, 
     assert sums[0] > 0
     np.testing.assert_array_equal(resumed.learner._loss_sum, sums)
     assert resumed.learner._loss_count == count
+    # The actor learned in the gradient steps 11, 13 and 15.
+    assert resumed.learner._actor_loss_count == state["actor_losses"] == 3
     assert (resumed.step, resumed.env_step, made.replay.size()) == (15, 315, 315)
     assert resumed.policy.get_state() == state["noise"]
     environment = json.loads(json.dumps(seeded_env(made.collect_env).get_state()))
