@@ -141,16 +141,22 @@ def test_notebook_03_quotes_the_ablations():
     assert earlier[smallest] > 0.05
     assert f"that of the observation scale is the smallest, {earlier[smallest]:.2g}." in text
     runs = table.groupby("setting")["return"].agg(["mean", "count"])
-    names = [f"no-{name}" for name in ("observation_scale", "n_step", "critic_layer_norm")]
-    assert [n for n in study.ABLATIONS if n in runs.index and runs["count"][n] > 2] == [
-        n for n in study.ABLATIONS if n in names
-    ]
-    scale, n_step, norm = (runs["mean"]["defaults"] - runs["mean"][name] for name in names)
-    p_scale, p_n_step, p_norm = (corrected[name] for name in names)
-    assert f"is lower by {scale:.1f} (corrected p-value {p_scale:.2g})" in text
-    assert f"it is lower by {n_step:.1f}, and without layer normalisation by {norm:.1f};" in text
-    assert f"after the correction ({p_n_step:.2g} and {p_norm:.2g})" in text
-    assert p_scale < 0.05 < min(p_n_step, p_norm)
+    parts = ("observation_scale", "n_step", "initial_log_alpha", "critic_layer_norm")
+    names = [f"no-{name}" for name in (*parts, "reward_scale_factor")]
+    several = [n for n in study.ABLATIONS if n in runs.index and runs["count"][n] > 2]
+    assert sorted(several) == sorted(names)
+    single = [name for name in study.ABLATIONS if name.startswith("no-")]
+    missing = f"{len(single) - len(several)} of the {len(single)} ablations of the present"
+    assert missing in (ROOT / "README.md").read_text()
+    lower = [f"{runs['mean']['defaults'] - runs['mean'][name]:.1f}" for name in names]
+    p_scale, *others = (corrected[name] for name in names)
+    assert f"is lower by {lower[0]} (corrected p-value {p_scale:.2g})" in text
+    assert f"Without n-step returns it is lower by {lower[1]}, without the" in text
+    assert f"initial α by {lower[2]}, without layer normalisation by {lower[3]}, and" in text
+    assert f"without the reward scale by {lower[4]}." in text
+    shown = [f"{p:.2g}" for p in others]
+    assert f"after the correction ({', '.join(shown[:-1])} and {shown[-1]})" in text
+    assert p_scale < 0.05 < min(others)
 
 
 def test_notebook_03_compares_its_run_with_the_study():
