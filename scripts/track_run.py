@@ -92,7 +92,8 @@ In `notebooks/`, `papermill 03_sac_minitaur.ipynb out.ipynb{arguments}` trains t
 - Final evaluation, deterministic: {final}.
 - Its worst episode: {np.min(final.returns):+.2f}; its best: {np.max(final.returns):+.2f}.
 - Training took {last.wall_seconds / 60:.0f} minutes, evaluations and checkpoints included.
-{remark}- Gradient steps per second: {first:.0f} in the first tenth, {last_tenth:.0f} in the last, evaluations excluded.
+{remark}- Gradient steps per second, evaluations excluded: {first:.0f} in the first tenth,
+  {last_tenth:.0f} in the last.
 - {versions}.
 - Made with {provenance.in_words(content)}.
 {memory(target / "pace.csv")}
