@@ -182,7 +182,7 @@ def verdict(factor: Factor, table: pd.DataFrame) -> str:
         return f"{name}: no episode was played"
     whole = rows.iqm[rows.value == factor.neutral].item()
     if whole <= 0:
-        return f"{name}: the undisturbed policy has no positive return, so it breaks nowhere"
+        return f"{name}: the undisturbed policy has no positive return, so no breaking point"
     threshold = BROKEN * whole
     uncertain = others[(others.iqm < threshold) & (others.high.fillna(others.best) >= threshold)]
     if broken := [_at(factor, rows, value) for value in breaking_points(factor, table)]:

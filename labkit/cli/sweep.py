@@ -70,7 +70,7 @@ class Job:
         # On Linux the run ends with the sweep.
         variables = {**os.environ, LAUNCHER_VARIABLE: str(os.getpid())}
         with storage(self.log), self.log.open("a") as log:
-            # A session of its own: the terminal's Ctrl-C reaches the sweep alone.
+            # In a separate session: the terminal's Ctrl-C reaches the sweep alone.
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, env=variables
             )
