@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from benchmarks.implementations import ROOT
 from benchmarks.page_text import between, counted, listed, markdown, spaced
 from benchmarks.status import caveats, reservation
-from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
+from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE, label_axes, solved_line
 from labkit.training import resuming, run_directory
 
 RESULTS = ROOT / "results" / "lunarlander"
@@ -34,6 +34,7 @@ MARKS = (
     "<!-- written by benchmarks.lunarlander: end -->",
 )
 EARLIER_RAY = {("ray", 0), ("ray", 1)}  # replaced runs of an earlier version of the executor
+REPLACED = {"linestyle": "--", "alpha": 0.4, "markersize": 3, "linewidth": 1}  # how they look
 NAME = re.compile(r"(local|ray)-(\d+)(-replaced-\d+)?")
 
 
@@ -198,18 +199,22 @@ def draw(folders: Sequence[Path]) -> Figure:
         for folder in folders:
             table = run_directory.read_metrics(folder).dropna(subset="eval_return")
             replaced = "replaced" in folder.name
-            colour = BLUE if folder.name.startswith("local") else ORANGE
-            look = {"color": GREY if replaced else colour, "marker": "o", "markersize": 3}
-            line = "--" if replaced else "-"
-            axes.plot(table.env_step, table.eval_return, linestyle=line, **look)
+            look = {"color": BLUE if folder.name.startswith("local") else ORANGE, "marker": "o"}
+            look |= REPLACED if replaced else {"markersize": 4}
+            axes.plot(table.env_step, table.eval_return, **look)
+            if not replaced:
+                last, seed = table.iloc[-1], run_directory.read_config(folder).seed
+                place = {"xytext": (3, 4), "textcoords": "offset points"}
+                end = (last.env_step, last.eval_return)
+                axes.annotate(f"seed {seed}", end, color=look["color"], fontsize=8, **place)
         for colour, label in ((BLUE, "local executor"), (ORANGE, "Ray, one worker")):
-            axes.plot([], [], "o-", color=colour, label=label)
+            axes.plot([], [], "o-", color=colour, markersize=4, label=label)
         if any("replaced" in folder.name for folder in folders):
-            axes.plot([], [], "o--", color=GREY, label="replaced by a later run")
-        axes.axhline(SOLVED, color="black", linewidth=1, linestyle=":")
-        axes.set_xlabel("env steps")
-        axes.set_ylabel(f"mean return of {EPISODES} deterministic episodes")
-        axes.legend()
+            axes.plot([], [], "o", color=GREY, label="replaced by a later run", **REPLACED)
+        axes.margins(x=0.09)
+        solved_line(axes, SOLVED)
+        label_axes(axes, "env steps", f"mean return of {EPISODES} deterministic episodes")
+        figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 

@@ -232,7 +232,7 @@ def sentence(rows: list[dict[str, Any]], lost: pd.DataFrame, iterations: int) ->
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
-    """Draws every run as a dot and the mean of each executor as a line."""
+    """Draws the first run of each seed as a dot, with their mean, and repeated seeds as rings."""
     executors = {
         "local": ("local executor", BLUE),
         "ray": ("Ray, one worker", ORANGE),
@@ -242,13 +242,23 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
         figure = Figure(figsize=(6, 2.6), layout="constrained")
         axes = figure.subplots()
         for place, (executor, (_, colour)) in enumerate(executors.items()):
-            returns = [row["mean_return"] for row in rows if row["executor"] == executor]
-            axes.plot(returns, [place] * len(returns), "o", color=colour)
-            if returns:
-                axes.plot([np.mean(returns)] * 2, [place - 0.25, place + 0.25], color=colour)
+            first: dict[int, float] = {}
+            for row in rows:
+                score = row["mean_return"]
+                if row["executor"] == executor and row["seed"] in first:
+                    axes.plot(score, place, "o", color=colour, markerfacecolor="none")
+                elif row["executor"] == executor:
+                    first[row["seed"]] = score
+                    axes.plot(score, place, "o", color=colour)
+            if first:
+                mean = np.mean(list(first.values()))
+                axes.plot([mean] * 2, [place - 0.25, place + 0.25], color=colour)
         axes.set_yticks(range(len(executors)), [label for label, _ in executors.values()])
         axes.set_ylim(len(executors) - 0.4, -0.6)
-        axes.set_xlabel("mean return of 20 episodes (dot: a run, line: mean)")
+        axes.set_xlabel(
+            "mean return of 20 episodes; dot: the first run of a seed,\n"
+            "line: their mean, ring: another run of a seed"
+        )
     return figure
 
 

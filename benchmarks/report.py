@@ -210,8 +210,8 @@ def _cpu_by_thread(results: dict[str, Any]) -> str:
     measured = results["breakdown"]
     threads = "; ".join(f"{part} {ms:.2f}" for part, ms in measured["cpu_in_loop"].items())
     return (
-        f"\nCPU time of an iteration in the loop, in milliseconds: {threads}; in all "
-        f"{measured['cpu_ms']:.2f}. The components,\neach measured alone, take "
+        f"\nCPU time of an iteration in the loop, in milliseconds: {threads}; in all, measured "
+        f"separately, {measured['cpu_ms']:.2f}. The components,\neach measured alone, take "
         f"{bound[0]:.2f} ms of CPU time in all. If {results['floor']['cores']} cores shared this "
         f"work without loss, an iteration would take {bound[1]:.2f} ms."
     )

@@ -99,7 +99,7 @@ In `notebooks/`, `papermill 03_sac_minitaur.ipynb out.ipynb{arguments}` trains t
 {memory(target / "pace.csv")}
 ![Learning curve: evaluation return over env steps, next to the published curve](curve.png)
 
-![Returns, critic loss, actor loss, α and iterations per second over gradient steps](training.png)
+![Returns, losses, α and gradient steps per second over gradient steps](training.png)
 
 ![Film strip of one deterministic episode after training](strip.png)
 

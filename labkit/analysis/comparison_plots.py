@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from labkit.plotting import run_plots, style
 # Grey is for published results, and for settings beyond the sixth.
 BASELINE = "black"
 COLORS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, "#E69F00", "#56B4E9")
+MOST_WITH_SEEDS = 4  # settings in a figure of curves that also shows their single seeds
 MAX_LABEL_LENGTH = 60  # characters of a setting's name in a legend
 MAX_SEEDS = 20  # in the figure of the power
 # estool plays up to 3000 steps (`max_episode_length` in its model.py), where the registered
@@ -23,9 +25,9 @@ ESTOOL_STEPS = 3000
 # Scores of other methods on MinitaurBulletEnv-v0, and the return at which the environment itself
 # counts as solved (`gym.spec(…).reward_threshold`): (return, method and source).
 PUBLISHED_SCORES = (
-    (11.33, "PPO2 after 2 000 000 env steps (rl-baselines-zoo)"),
-    (13.96, f"evolution strategies, best (estool, up to {ESTOOL_STEPS} steps an episode)"),
-    (15.0, "the environment's own reward_threshold"),
+    (11.33, "PPO2, 2 000 000 env steps\n(rl-baselines-zoo)"),
+    (13.96, f"best of evolution strategies\n(estool, up to {ESTOOL_STEPS} steps)"),
+    (15.0, "solved (reward_threshold)"),
 )
 
 
@@ -41,9 +43,10 @@ def curves(
 
     With five seeds or more, the bootstrap interval is shaded; the legend has its nominal and its
     actual coverage, see `statistics.interval_coverage`. The six settings with the best
-    final scores have a colour, further ones are grey. Runs that were not evaluated after `budget`
-    gradient steps are left out. With `published`, published results for the Minitaur are drawn too.
-    The setting named `baseline` is black.
+    final scores have a colour, further ones are grey. With more than `MOST_WITH_SEEDS` settings,
+    the single seeds are left out. Runs that were not evaluated after `budget` gradient steps are
+    left out. With `published`, published results for the Minitaur are drawn too. The setting named
+    `baseline` is black.
 
     Raises:
         ValueError: no run reached the budget.
@@ -55,11 +58,12 @@ def curves(
             _published(axes)
         others = [name for name in settings if name != baseline]
         tables = {name: compare.curve(members, budget) for name, members in settings.items()}
+        seeds = len(settings) <= MOST_WITH_SEEDS
         for name, table in tables.items():
             if name == baseline:
-                _curve(axes, table, name, BASELINE)
+                _curve(axes, table, name, BASELINE, seeds)
             elif name in others[: len(COLORS)]:
-                _curve(axes, table, name, COLORS[others.index(name)])
+                _curve(axes, table, name, COLORS[others.index(name)], seeds)
             else:
                 _grey_curve(axes, table, last=name == others[-1])
         # The published curve may be longer: its end would leave a part of the axes empty.
@@ -81,7 +85,8 @@ def ranking(
     """Draws each seed's final return (see `compare.scores`) as a dot, the best setting at the top.
 
     The setting named `baseline` is black, with a dashed line at its interquartile mean. `repeated`
-    is a table as `table`, of further runs of the same seeds: they are rings and count nowhere.
+    is a table like `table`, with further runs of the same seeds. They are drawn as rings, and do
+    not count.
 
     Raises:
         ValueError: the table is empty.
@@ -153,10 +158,11 @@ def _by_setting(runs: Sequence[TrackedRun], budget: int) -> dict[str, list[Track
     }
 
 
-def _curve(axes: Axes, table: pd.DataFrame, name: str, color: str) -> None:
+def _curve(axes: Axes, table: pd.DataFrame, name: str, color: str, seeds: bool) -> None:
     rows = table.to_numpy()
     bounds = [statistics.bootstrap_interval(row) for row in rows]
-    axes.plot(table.index, rows, color=color, alpha=0.3, linewidth=0.9)
+    if seeds:
+        axes.plot(table.index, rows, color=color, alpha=0.3, linewidth=0.9)
     if all(bounds):
         low, high = zip(*[bound for bound in bounds if bound], strict=True)
         axes.fill_between(table.index, low, high, color=color, alpha=0.18, linewidth=0)
@@ -180,6 +186,10 @@ def _iqm(rows: np.ndarray) -> list[float]:
 
 
 def _published(axes: Axes) -> None:
-    run_plots.published_curve(axes, style.GREY)
-    for (score, what), line in zip(PUBLISHED_SCORES, ("--", ":", "-."), strict=True):
-        axes.axhline(score, color=style.GREY, linestyle=line, linewidth=1.4, label=what)
+    run_plots.published_curve(axes)
+    for score, what in PUBLISHED_SCORES:
+        axes.axhline(score, color=style.GREY, linestyle=":", linewidth=1.4)
+        # Two scores are close to each other: the text of the highest is above its line.
+        va = "bottom" if score == PUBLISHED_SCORES[-1][0] else "top"
+        look: dict[str, Any] = {"color": style.GREY, "fontsize": 8, "va": va}
+        axes.text(1.01, score, what, transform=axes.get_yaxis_transform(), **look)

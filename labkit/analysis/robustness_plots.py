@@ -1,5 +1,7 @@
 """The figure of the robustness card: return over each disturbance, with intervals."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,14 +12,16 @@ from labkit.analysis.robustness import FACTORS, Factor
 from labkit.plotting import style
 
 INTERVAL = "interquartile mean, nominal 95 % interval"
+SPREAD = 0.05  # width of the dots of a value, as a share of the range of values
 
 
 def card(played: pd.DataFrame, base_mass_kg: float, title: str) -> Figure:
     """Draws a panel for each factor: every episode, and the interquartile mean with its interval.
 
-    The dashed line is the undisturbed robot. Grey is what the environment's own domain
-    randomisation covers, see `robustness.covered`; the dotted line is where a policy counts as
-    broken.
+    The dots of a value are spread to its left, so that equal returns do not hide each other. The
+    dashed line is the undisturbed robot. Grey is what the environment's own domain randomisation
+    covers, see `robustness.covered`; the dotted line is the threshold below which a policy counts
+    as broken.
 
     Args:
         played: the episodes of one policy, a table with `robustness.COLUMNS`.
@@ -46,13 +50,15 @@ def _panel(
     whole = rows.iqm[rows.value == factor.neutral].item()
     axes.axhline(whole, color=style.GREY, linestyle="--", linewidth=1, label="undisturbed")
     half = robustness.BROKEN * whole
-    axes.axhline(
-        half, color=style.ORANGE, linestyle=":", linewidth=1.2, label="half of undisturbed"
-    )
+    look: dict[str, Any] = {"color": style.ORANGE, "linestyle": ":", "linewidth": 1.2}
+    axes.axhline(half, label="threshold: half of undisturbed", **look)
+    generator = np.random.default_rng(0)
+    spread = SPREAD * np.ptp(rows.value)
     for value in rows.value:
         returns = robustness.select(played, factor, value)["return"]
-        places = np.full(len(returns), value)
-        axes.scatter(places, returns, 9, style.BLUE, alpha=0.4, linewidths=0, label="an episode")
+        places = value - generator.uniform(0.2, 1, len(returns)) * spread
+        look = {"color": style.GREY, "alpha": 0.6, "linewidths": 0, "label": "an episode"}
+        axes.scatter(places, returns, 9, **look)
     values, iqm, low, high = rows[["value", "iqm", "low", "high"]].to_numpy(float).T
     axes.errorbar(
         values,
@@ -65,4 +71,3 @@ def _panel(
         label=INTERVAL,
     )
     axes.set_xlabel(factor.label)
-    axes.set_title(factor.label.split(" (")[0])

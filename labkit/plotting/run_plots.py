@@ -29,6 +29,8 @@ PUBLISHED_CURVE = (
 PUBLISHED_INITIAL_STEPS = 10_000  # env steps of warm-up, before the first gradient step
 PUBLISHED_LABEL = "TF-Agents tutorial, sampled actions, replay 10 000"
 
+MAX_MARKERS = 40  # on a line of evaluations
+
 RETURN = "return of an episode (sum of rewards)"
 NOTES = {  # the titles of the panels of `losses`
     "critic_loss": "half the squared TD errors",
@@ -129,8 +131,8 @@ def both_policies(metrics: pd.DataFrame) -> Figure:
         raise NothingToDraw("these metrics hold no returns: nothing to draw yet")
     with style.subplots(8, 4) as (figure, axes):
         for name, label, color in (
-            ("collect_return", "sampled actions (collecting)", ORANGE),
             ("eval_return", "deterministic actions (evaluation)", BLUE),
+            ("collect_return", "sampled actions (collecting)", ORANGE),
         ):
             drawn = metrics[["env_step", name]].dropna().astype(float)
             axes.plot(drawn["env_step"], drawn[name], "o-", color=color, markersize=4, label=label)
@@ -140,7 +142,9 @@ def both_policies(metrics: pd.DataFrame) -> Figure:
 
 
 def entropy(metrics: pd.DataFrame, target: float) -> Figure:
-    """Draws the policy's entropy next to its target, and α, over gradient steps.
+    """Draws the policy's entropy over gradient steps: the first fifth of the run, then all of it.
+
+    The second panel is cut off where only the first half of the run goes.
 
     The metrics hold the temperature loss log α · (entropy − target), hence the entropy is the
     target plus that loss over log α: an estimate, because log α changes between two rows.
@@ -157,38 +161,18 @@ def entropy(metrics: pd.DataFrame, target: float) -> Figure:
     if logged.empty:
         raise NothingToDraw("these metrics hold no temperature: no gradient step was logged yet")
     nats = target + logged["alpha_loss"] / np.log(logged["alpha"])
+    steps = logged["gradient_step"]
+    first = steps <= max(steps.min(), steps.max() / 5)
     with style.subplots(9, 3.4, 1, 2) as (figure, (left, right)):
-        left.axhline(target, color=GREY, linestyle="--", label="target")
-        _draw_line(left, logged["gradient_step"], nats, GREEN, "policy")
-        label_axes(left, "gradient steps", "entropy (nats)")
+        _draw_line(left, steps[first], nats[first], GREEN, "policy")
+        _draw_line(right, steps, nats, GREEN)
+        distance = 1.1 * max(0.5, (nats[len(nats) // 2 :] - target).abs().max())
+        right.set_ylim(target - distance, target + distance)
+        for axes in (left, right):
+            axes.axhline(target, color="black", linestyle="--", linewidth=1, label="target")
+        label_axes(left, "gradient steps", "entropy (nats)", "the first fifth of the run")
+        label_axes(right, "gradient steps", "", "the whole run, near the target")
         left.legend()
-        _draw_logged(right, metrics, "alpha")
-        _log_scale(right)
-        label_axes(right, "gradient steps", LOGGED["alpha"][0])
-    return figure
-
-
-def critic_estimates(table: pd.DataFrame) -> Figure:
-    """Draws estimated Q over the Monte-Carlo return: a dot per action, and the line of equality.
-
-    `table` has a row for each action and the columns `estimated` and `returned`, both in units of
-    the scaled return.
-
-    Raises:
-        ValueError: a column is missing.
-        NothingToDraw: there is no row.
-    """
-    _require(table, "estimated", "returned")
-    if table.empty:
-        raise NothingToDraw("there is no estimate: no episode was played")
-    ends = table[["estimated", "returned"]].to_numpy(float)
-    ends = np.array([ends.min(), ends.max()])
-    with style.subplots(5, 4.4) as (figure, axes):
-        axes.plot(ends, ends, color=GREY, label="equal")
-        options = {"color": BLUE, "alpha": 0.25, "markersize": 3, "mew": 0}
-        axes.plot(table["returned"], table["estimated"], "o", label="one action", **options)
-        axes.set(xlabel="discounted return that followed (scaled)", ylabel="estimated Q (scaled)")
-        figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 
@@ -226,7 +210,7 @@ def distance_and_length(metrics: pd.DataFrame) -> Figure:
 
 
 def training_figure(metrics: pd.DataFrame) -> Figure:
-    """Draws a run while it trains: returns; critic loss, actor loss, α and iterations per second.
+    """Draws a run while it trains: returns; critic loss, actor loss, α; gradient steps per second.
 
     Its five axes are in that order, over gradient steps. The metrics need at least one row; a
     panel without logged values stays empty.
@@ -238,11 +222,11 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
         panels = figure.subplot_mosaic("rca;rαs", width_ratios=(1.5, 1, 1))
         returns, critic, actor, alpha, speed = panels.values()
         collected = metrics[["gradient_step", "collect_return"]].dropna().astype(float)
-        returns.plot(*collected.to_numpy().T, color=GREY, label="collected, with noise")
+        returns.plot(*collected.to_numpy().T, color=ORANGE, label="sampled actions")
         evaluated = metrics[metrics["eval_return"].notna()]
         steps, means = evaluated["gradient_step"], evaluated["eval_return"]
         _draw_episodes(returns, evaluated, "gradient_step", "eval_returns", label=None)
-        _draw_mean(returns, steps, means, "evaluation, deterministic")
+        _draw_mean(returns, steps, means, "deterministic actions")
         label_axes(returns, "gradient steps", RETURN)
         # The legend is above the axes, because the curves may be anywhere inside.
         returns.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=2, frameon=False)
@@ -250,7 +234,7 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
             _draw_logged(axes, metrics, name)
             label_axes(axes, "gradient steps", "", LOGGED[name][0])
         _draw_line(speed, *iterations_per_second(metrics), GREEN)
-        label_axes(speed, "gradient steps", "", "iterations/s")
+        label_axes(speed, "gradient steps", "", "gradient steps/s")
         speed.set_ylim(bottom=0)
         returns.locator_params(axis="x", nbins=5)  # so that the labels of a million do not overlap
         for axes in (critic, actor, alpha, speed):
@@ -278,11 +262,11 @@ def iterations_per_second(metrics: pd.DataFrame) -> tuple[list[float], list[floa
 # --- what the figures share: one panel, or a part of one
 
 
-def published_curve(axes: Axes, color: str = ORANGE) -> None:
+def published_curve(axes: Axes) -> None:
     """Draws `PUBLISHED_CURVE` over env steps; the tutorial takes one for each gradient step."""
     steps, returns = np.array(PUBLISHED_CURVE).T
     steps += PUBLISHED_INITIAL_STEPS
-    axes.plot(steps, returns, "s--", color=color, markersize=4, label=PUBLISHED_LABEL)
+    axes.plot(steps, returns, "s--", color=GREY, markersize=4, label=PUBLISHED_LABEL)
 
 
 def _draw_episodes(
@@ -296,7 +280,8 @@ def _draw_episodes(
 def _draw_mean(
     axes: Axes, steps: Sequence[float], means: Sequence[float], label: str = "evaluation mean"
 ) -> None:
-    axes.plot(steps, means, color=BLUE, marker="o", markersize=5, label=label)
+    marker = "o" if len(steps) <= MAX_MARKERS else None  # more of them would hide the line
+    axes.plot(steps, means, color=BLUE, marker=marker, markersize=5, label=label)
 
 
 def _draw_logged(axes: Axes, metrics: pd.DataFrame, name: str) -> pd.Series:

@@ -77,6 +77,14 @@ def describe(figure: Figure) -> str:
     return " ".join(f"{text}." for text in ("Figure", *dict.fromkeys(kept)))
 
 
+def solved_line(axes: Axes, goal: float) -> None:
+    """A dashed line at the return that counts as solved, named at its right end."""
+    axes.axhline(goal, color=GREEN, linestyle="--", linewidth=1.2)
+    text = f"solved: {goal:g}".replace("-", "\N{MINUS SIGN}")
+    edge = axes.get_yaxis_transform()
+    axes.text(1.01, goal, text, color=GREEN, transform=edge, va="center")
+
+
 def label_axes(axes: Axes, x: str, y: str, title: str | None = None) -> None:
     """Sets labels and title, and puts ticks of the x axis at whole steps."""
     axes.set(xlabel=x, ylabel=y, title=title or "")

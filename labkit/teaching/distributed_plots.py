@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from labkit.plotting import style
 from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, label_axes, subplots
 
 # name: (x, y, its task or content)
@@ -55,9 +56,9 @@ def _box(axes: Axes, name: str) -> None:
     width = WIDTH if name != "driver" else 2 + WIDTH  # above all other boxes
     corner = (x - width / 2, y - HEIGHT / 2)
     colour = ORANGE if name == "learner" else BLUE if name != "driver" else GREY
-    style = "round,pad=0.0,rounding_size=0.05"
-    inside = FancyBboxPatch(corner, width, HEIGHT, style, facecolor=colour, alpha=0.15, linewidth=0)
-    border = FancyBboxPatch(corner, width, HEIGHT, style, fill=False, edgecolor=colour)
+    shape = "round,pad=0.0,rounding_size=0.05"
+    inside = FancyBboxPatch(corner, width, HEIGHT, shape, facecolor=colour, alpha=0.15, linewidth=0)
+    border = FancyBboxPatch(corner, width, HEIGHT, shape, fill=False, edgecolor=colour)
     axes.add_patch(inside)
     axes.add_patch(border)
     axes.text(x, y + 0.07, name, ha="center", va="center", weight="bold")
@@ -76,19 +77,22 @@ def _arrow(axes: Axes, start: str, end: str, what: str) -> None:
 
 
 def evaluations(runs: Mapping[str, pd.DataFrame]) -> Figure:
-    """Mean return of the evaluations over env steps and over minutes, one line for each run.
+    """Mean return of the evaluations over env steps, and env steps over minutes; a line per run.
 
     The last evaluation is a square without a line: it plays other episodes than those before.
     `runs` maps a label to the table of `run.metrics()`.
     """
-    with subplots(9, 3.6, 1, 2, sharey=True) as (figure, (left, right)):
+    with subplots(9, 3.6, 1, 2) as (figure, (left, right)):
         for (label, table), colour in zip(runs.items(), itertools.cycle(COLORS), strict=False):
             shown = table.dropna(subset="eval_return").sort_values("gradient_step")
-            for axes, x in ((left, shown.env_step), (right, shown.wall_seconds / 60)):
-                axes.plot(x[:-1], shown.eval_return[:-1], "o-", ms=4, color=colour, label=label)
-                axes.plot(x[-1:], shown.eval_return[-1:], "s", ms=6, color=colour)
+            steps, returns = shown.env_step, shown.eval_return
+            left.plot(steps[:-1], returns[:-1], "o-", ms=4, color=colour, label=label)
+            left.plot(steps[-1:], returns[-1:], "s", ms=6, color=colour)
+            right.plot(shown.wall_seconds / 60, steps, "o-", ms=4, color=colour)
+        left.plot([], [], "s", color=GREY, label="final evaluation, other episodes")
         label_axes(left, "env steps", "mean deterministic return")
-        right.set_xlabel("minutes")
+        right.set(xlabel="time (minutes)", ylabel="env steps", ylim=(0, None))
+        right.yaxis.set_major_formatter(lambda steps, _: f"{steps:,.0f}".replace(",", " "))
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -100,9 +104,8 @@ def learning_curve(points: pd.DataFrame, goal: float) -> Figure:
     """
     with subplots(7, 3.2) as (figure, axes):
         axes.plot(points.env_steps, points.mean_return, "o-", markersize=4, color=BLUE)
-        axes.axhline(goal, color=GREY, linestyle=":", label=f"solved: {goal:g}")
+        style.solved_line(axes, goal)
         label_axes(axes, "env steps", "mean deterministic return")
-        axes.legend()
     return figure
 
 

@@ -1,11 +1,14 @@
 """Figures of "Why replay?" in notebook 02: correlation, coverage, and the curves of its runs."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, label_axes, subplots
 
@@ -28,10 +31,10 @@ def correlations(
         titles = ("in the order of collection", "drawn uniformly from the buffer")
         for axes, title, curves in zip(panels, titles, (in_order, drawn), strict=True):
             band = 2 / np.sqrt(count)
-            axes.axhspan(-band, band, color="#dddddd", label="± 2/√n")
+            axes.axhspan(-band, band, color="#dddddd", label="± 2/√n: independent rows")
             for name, curve, colour in zip(OBSERVATIONS, curves, COLOURS[1:], strict=True):
                 axes.plot(lags, curve, color=colour, label=name)
-            label_axes(axes, "transitions apart", "autocorrelation", title)
+            label_axes(axes, "lag (transitions)", "autocorrelation", title)
         panels[1].set_ylabel("")
         panels[1].legend(loc="upper right")
     return figure
@@ -59,26 +62,32 @@ def coverage(
             left.plot(*batch.T, "o", color=colour, markersize=4, label=label)
         for draw, along in zip((left.axvline, left.axhline), edges.T, strict=True):
             for edge in along:
-                draw(edge, color="#dddddd", linewidth=0.8, zorder=0)
+                draw(edge, color=GREY, linewidth=0.6)
         left.grid(visible=False)
         left.set(xlabel="cart position (m)", ylabel="pole angle (degrees)")
         left.set_title("states of two batches")
-        left.legend(loc="lower right", fontsize=8, frameon=True, markerscale=3)
         right.plot(sizes, covered, "o-", color=BLUE)
-        right.set(xscale="log", xlabel="newest transitions in the buffer", ylim=(0, None))
-        right.set(ylabel="cells covered, of 100", title="what a batch covers")
+        right.set(xscale="log", xlabel="buffer size (newest transitions)", ylim=(0, None))
+        ticks = [size for size in sizes if not sizes[-1] / 2 < size < sizes[-1]]  # no overlap
+        right.set_xticks(ticks, [f"{size:,}".replace(",", " ") for size in ticks])
+        right.xaxis.set_minor_locator(NullLocator())
+        right.set(ylabel="cells covered (of 100)", title="coverage of a batch")
+        figure.legend(loc="outside lower left", ncols=3, markerscale=1.5)
     return figure
 
 
 def return_curves(table: pd.DataFrame) -> Figure:
-    """A panel for each memory: each seed, their mean, and the band from the worst to the best.
+    """A panel for each memory: the mean of its seeds, and the band from the worst to the best.
 
     `table` has the columns of `replay_results.COLUMNS`. A panel repeats the mean of `large`, if
     that is one of the memories, as a dashed line.
     """
     names = list(dict.fromkeys(table.memory))
-    with subplots(2.5 * len(names), 3, 1, len(names), sharey=True, squeeze=False) as (figure, rows):
-        for axes, name, colour in zip(rows[0], names, COLOURS, strict=False):
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    grid: dict[str, Any] = {"sharex": True, "sharey": True, "squeeze": False}
+    with subplots(9, 2.6 * rows, rows, columns, **grid) as (figure, panels):
+        for axes, name, colour in zip(panels.flat, names, COLOURS, strict=False):
             runs = _runs(table, name)
             if "large" in names and name != "large":
                 large = _runs(table, "large").mean(axis=1)
@@ -87,11 +96,22 @@ def return_curves(table: pd.DataFrame) -> Figure:
             band = "worst to best seed"
             axes.fill_between(runs.index, low, high, color=colour, alpha=0.2, label=band)
             axes.plot(runs.index, runs.mean(axis=1), color=colour, label="mean of the seeds")
-            label_axes(axes, "env steps after the warm-up", "", name)
+            label_axes(axes, "", "", name)
             axes.xaxis.set_major_locator(MaxNLocator(3))
             axes.set_ylim(0, 205)
-        rows[0][0].set_ylabel("mean return")
-        rows[0][-1].legend(loc="lower right", fontsize=8)
+        for axes in panels.flat[len(names) :]:
+            axes.set_visible(False)
+        for axes in panels.flat[max(0, len(names) - columns) : len(names)]:
+            axes.tick_params(labelbottom=True)
+            axes.set_xlabel("env steps after the warm-up")
+        for axes in panels[:, 0]:
+            axes.set_ylabel("mean return")
+        handles = [
+            Line2D([], [], color=GREY, label="mean of the seeds"),
+            Patch(color=GREY, alpha=0.3, label="worst to best seed"),
+            Line2D([], [], color=BLUE, linestyle="--", linewidth=1, label="mean of large"),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
 
 

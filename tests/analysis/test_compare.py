@@ -263,14 +263,18 @@ def test_figures_of_many_settings_keep_their_text_visible(tmp_path):
     found, _ = compare.find_runs(tmp_path)
     curves = comparison_plots.curves(found, 20, published=True)
     labels = [text.get_text() for text in curves.legends[0].get_texts()]
-    assert labels[4].startswith("n_step 1, "), "the best is first"
-    assert (len(labels), labels[-1]) == (4 + 6 + 1, "further settings: interquartile means")
+    assert labels[1].startswith("n_step 1, "), "the best is first, after the published curve"
+    assert (len(labels), labels[-1]) == (1 + 6 + 1, "further settings: interquartile means")
     ranking = comparison_plots.ranking(compare.scores(found, 20))
     for figure in (curves, ranking):
         figure.savefig(tmp_path / "figure.png")  # computes the layout
     box = curves.legends[0].get_window_extent()
     assert box.x0 >= 0
     assert box.x1 <= curves.bbox.x1
+    published = [text.get_window_extent() for text in curves.axes[0].texts]
+    assert max(text.x1 for text in published) <= curves.bbox.x1
+    for below, above in itertools.pairwise(published):
+        assert above.y0 >= below.y1
     names = [text.get_window_extent() for text in ranking.axes[0].get_yticklabels()]
     assert min(name.x0 for name in names) >= 0
     for above, below in itertools.pairwise(names):
@@ -282,7 +286,19 @@ def test_published_scores_are_drawn(folder):
     heights = {float(line.get_ydata()[0]) for line in axes.lines}
     assert {11.33, 13.96, 15.0} <= heights
     assert axes.get_xlim()[1] == pytest.approx(1.03 * 30), "the published curve is longer"
-    assert pd.Series([str(line.get_label()) for line in axes.lines]).str.contains("PPO2").any()
+    assert [text.get_position()[1] for text in axes.texts] == [11.33, 13.96, 15.0]
+    assert "PPO2" in axes.texts[0].get_text()
+
+
+@pytest.mark.parametrize("settings", [4, 5])
+def test_single_seeds_are_drawn_with_few_settings_only(settings, tmp_path):
+    for number in range(settings):
+        for seed in range(2):
+            changes = {"gamma": 0.9 + number / 100}
+            write_run(tmp_path / f"{number}-{seed}", seed, [0.0, 1.0], **changes)
+    axes = comparison_plots.curves(compare.find_runs(tmp_path)[0], 20).axes[0]
+    faint = [line for line in axes.lines if line.get_alpha() == 0.3]
+    assert len(faint) == (2 * settings if settings == 4 else 0)
 
 
 def test_the_reward_threshold_is_the_one_that_the_environment_registers():

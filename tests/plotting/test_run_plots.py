@@ -191,8 +191,8 @@ def test_training_figure_draws_each_column_in_its_panel():
     figure = run_plots.training_figure(rows())
     returns, critic, actor, alpha, speed = figure.axes
     lines = {line.get_label(): line.get_xydata().tolist() for line in returns.lines}
-    assert lines["evaluation, deterministic"] == [[0, 1.5], [100, 3.0]]
-    assert lines["collected, with noise"] == [[100, 0.5], [150, 0.7]]
+    assert lines["deterministic actions"] == [[0, 1.5], [100, 3.0]]
+    assert lines["sampled actions"] == [[100, 0.5], [150, 0.7]]
     assert critic.lines[0].get_ydata().tolist() == [1, 1]
     assert actor.lines[0].get_ydata().tolist() == [-2, -2]
     assert alpha.lines[0].get_ydata().tolist() == [0.02, 0.02]
@@ -204,7 +204,7 @@ def test_training_figure_draws_each_column_in_its_panel():
 def test_both_policies_have_a_line_each():
     table = metrics().assign(collect_return=[-3.0, math.nan, -2.0, math.nan, 1.0, math.nan])
     (axes,) = run_plots.both_policies(table).axes
-    sampled, deterministic = axes.lines
+    deterministic, sampled = axes.lines
     expected = [(10_000, -3), (10_500, -2), (11_000, 1)]
     np.testing.assert_array_equal(sampled.get_xydata(), expected)
     assert "sampled" in sampled.get_label()
@@ -220,15 +220,26 @@ def test_the_entropy_is_what_the_temperature_loss_says():
     assert line(left, "policy").get_ydata() == pytest.approx([-1.0])
     assert line(left, "policy").get_marker() == "o", "one point without a marker is invisible"
     assert set(line(left, "target").get_ydata()) == {-4.0}
-    assert right.lines[0].get_ydata() == pytest.approx([math.exp(-2)])
+    assert right.lines[0].get_ydata() == pytest.approx([-1.0])
+    assert right.get_ylim()[1] > -1, "the only point is visible"
     with pytest.raises(run_plots.NothingToDraw):
         run_plots.entropy(table.assign(alpha=1.0), -4.0)
 
 
-def test_estimates_are_drawn_over_what_followed():
-    table = pd.DataFrame({"estimated": [1.0, 5.0], "returned": [2.0, 3.0]})
-    (axes,) = run_plots.critic_estimates(table).axes
-    np.testing.assert_array_equal(line(axes, "one action").get_xydata(), [(2, 1), (3, 5)])
-    np.testing.assert_array_equal(line(axes, "equal").get_xydata(), [(1, 1), (5, 5)])
-    with pytest.raises(run_plots.NothingToDraw):
-        run_plots.critic_estimates(table.head(0))
+def test_the_entropy_is_cut_off_where_only_the_start_of_the_run_goes():
+    steps = np.arange(1, 11) * 100
+    nats = np.array([-1.0, -6.0, -5.0, *[-4.1] * 7])
+    log_alpha = -2.0
+    table = pd.DataFrame({"gradient_step": steps, "alpha": math.exp(log_alpha)})
+    left, right = run_plots.entropy(table.assign(alpha_loss=log_alpha * (nats + 4)), -4.0).axes
+    np.testing.assert_allclose(line(left, "policy").get_xydata(), [(100, -1), (200, -6)])
+    np.testing.assert_allclose(right.lines[0].get_ydata(), nats)
+    np.testing.assert_allclose(right.get_ylim(), (-4.55, -3.45))
+
+
+@pytest.mark.parametrize(("evaluations", "marker"), [(40, "o"), (41, "None")])
+def test_many_evaluations_are_a_line_without_markers(evaluations, marker):
+    evaluated = metrics().dropna(subset="eval_return").iloc[:1]
+    table = pd.concat([evaluated] * evaluations, ignore_index=True)
+    (axes,) = run_plots.learning_curve(table).axes
+    assert line(axes, "evaluation mean").get_marker() == marker

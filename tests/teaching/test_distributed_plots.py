@@ -28,7 +28,7 @@ def test_the_diagram_names_every_process():
     assert all(name in figure._repr_png_()[1]["alt"] for name in names)
 
 
-def test_evaluations_are_drawn_over_env_steps_and_minutes():
+def test_evaluations_and_env_steps_over_minutes_are_drawn():
     table = pd.DataFrame(
         {
             "gradient_step": [2, 1, 3, 4],
@@ -38,14 +38,15 @@ def test_evaluations_are_drawn_over_env_steps_and_minutes():
         }
     )
     left, right = distributed_plots.evaluations({"run": table}).axes
-    line, final = left.lines
+    line, final, legend_entry = left.lines
+    assert legend_entry.get_label() == "final evaluation, other episodes"
     assert line.get_xydata().tolist() == [[10, 1], [20, 2]]
     assert final.get_xydata().tolist() == [[40, 5]], "the last one plays other episodes"
     assert final.get_linestyle() == "None"
-    assert right.lines[0].get_xydata().tolist() == [[1, 1], [2, 2]]
-    assert right.lines[1].get_xydata().tolist() == [[4, 5]]
+    (taken,) = right.lines
+    assert taken.get_xydata().tolist() == [[1, 10], [2, 20], [4, 40]], "env steps over minutes"
     many = distributed_plots.evaluations({str(number): table for number in range(6)})
-    assert len(many.axes[0].lines) == 12, "more runs than colours"
+    assert len(many.axes[1].lines) == 6, "more runs than colours"
 
 
 def test_a_run_that_is_too_short_has_no_rate_and_prints_no_nan():
