@@ -225,7 +225,7 @@ The reason for each choice:
 - **Reward scale and initial temperature** together set the weight of the reward against the entropy bonus. The Minitaur's reward is about 0.02 a
   step when it walks, and about 0.002 in absolute value for random actions (notebook 03 measures it). At α = 1 the entropy bonus is about 5 a step (eight actions between -1 and 1, in nats), so the return that the critic learns is
   almost all entropy. With a scale of 20 and log α = -4, reward and bonus have a similar magnitude from the first step.
-- **Observation scale**: under random actions, motor velocities vary by 13 rad/s, motor angles by 0.3 rad, and the three components of the base's quaternion that tell its tilt and heading by 0.04 to 0.09. Without scaling, the
+- **Observation scale**: under random actions, motor velocities vary by 13 rad/s, motor angles by 0.3 rad, and the three components of the base's quaternion that tell its tilt and heading by 0.02 to 0.09. Without scaling, the
   velocities dominate the input of the first layer. The divisors bring angles, velocities, torques and tilt to a similar size: after the division, angles and tilt vary about half as much as velocities (notebook 03 measures this). The earlier scale divided angles by 3.14 and the quaternion by 1, so after the division both varied by about a tenth of what the velocities did.
 - **Replay capacity**: with the source document's 10 000, each transition is overwritten 10 000 steps after it was stored. labkit keeps 1 000 000.
 - **Recent transitions**: a transition holds the rewards of five steps of the policy that collected it. Nothing corrects them for a later policy, so an old transition says too little about what

@@ -17,7 +17,11 @@ from labkit.plotting.film_strip import film_strip
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the episode."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the episode.",
 )
 def main(folder: Path, seed: int) -> None:
     """Writes replay.html and its film strip into FOLDER; FOLDER has config.json and policy/."""

@@ -85,7 +85,7 @@ def _run_one(job: study.Job) -> str:
 
 @main.command(hidden=True)
 @click.option("--setting", type=click.Choice(list(study.SETTINGS)), required=True, help="Its name.")
-@click.option("--seed", type=click.IntRange(min=0), required=True, help="Of every generator.")
+@click.option("--seed", type=click.IntRange(min=0), required=True, help="Seed of every generator.")
 @click.option(
     "--budget", type=click.IntRange(min=1), required=True, help="Env steps, warm-up included."
 )

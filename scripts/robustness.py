@@ -50,7 +50,7 @@ def main(context: click.Context) -> None:
     type=click.IntRange(min=1),
     default=PLANNED,
     show_default=True,
-    help="Of each condition.",
+    help="Episodes of each condition.",
 )
 def play(episodes: int) -> None:
     """Plays the missing episodes of each policy in one process, some seconds each."""

@@ -74,7 +74,7 @@ SETTINGS: dict[str, dict[str, str]] = {
 MEASURING = {"eval_interval": 2_500, "log_interval": 500}
 
 ABLATION_BUDGET = 60_000  # env steps, warm-up included
-SEEDS = 5  # from so many on, a setting has an interquartile mean
+SEEDS = 5  # with this many or more, a setting has an interquartile mean
 
 
 def iterations(setting: str, budget: int) -> int:

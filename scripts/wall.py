@@ -5,9 +5,9 @@ python scripts/wall.py results/minitaur/best-300000 runs/0001 --out build/wall
 
 The first command films the tracked policy, that of notebook 03's run, and those in
 results/minitaur/wall/policies/. Each folder has config.json and policy/: a run directory, or a
-policy in results/. Of the first one the wall shows
-the first full episode and the first fall among the seeds 0 to 9, if there are any; of each other
-one, the episode with seed 0. Its title names what differs from the defaults.
+policy in results/. For the first folder, the wall shows the first full episode and the first fall
+among the seeds 0 to 9, if there are any. For each other folder, it shows the episode with seed 0. A
+title names what differs from the defaults.
 """
 
 import tempfile

@@ -130,6 +130,12 @@ def keep_newest(answer: Callable) -> None:
             "Version 5 arrived after version 10 and replaced it. With several learners, or after "
             "a restart, a push may be late: ignore what is older."
         )
+    answer(server, 10, np.full(3, 12.0))
+    if not holds(10, 10):
+        raise WrongAnswer(
+            "Another push of version 10 replaced the first one. Two learners may both push a "
+            "version 10: the second one is not newer."
+        )
     answer(server, 20, np.full(3, 20.0))
     if not holds(20, 20):
         raise WrongAnswer("Version 20 is newer than 10, and your server did not take it.")
@@ -258,7 +264,7 @@ EXERCISES = {
         "A driver that fetches in the order of its list learns of a failed worker last.",
     ),
     "04.2": Exercise(
-        keep_newest, "Workers act by what the server holds, from any learner and at any time."
+        keep_newest, "Workers use what the server holds, whichever learner pushed it and when."
     ),
     "04.3": Exercise(
         follow, "A learner that pulls often, and copies each time, has no slow target any more."

@@ -150,7 +150,8 @@ def test_notebook_03_quotes_the_ablations():
     assert missing in (ROOT / "README.md").read_text()
     lower = [f"{runs['mean']['defaults'] - runs['mean'][name]:.1f}" for name in names]
     p_scale, *others = (corrected[name] for name in names)
-    assert f"is lower by {lower[0]} (corrected p-value {p_scale:.2g})" in text
+    assert f"is lower by {lower[0]} (p = {p_scale:.2g}, from Welch's test with Holm's" in text
+    assert f"correction for the {len(single)} settings of the study)" in text
     assert f"Without n-step returns it is lower by {lower[1]}, without the" in text
     assert f"initial α by {lower[2]}, without layer normalisation by {lower[3]}, and" in text
     assert f"without the reward scale by {lower[4]}." in text
@@ -170,6 +171,8 @@ def test_notebook_03_compares_its_run_with_the_study():
     longest = results_page.setting_scores(found, 300_000)
     best = longest["return"][longest.setting == study.LAST_EARLIER].sort_values(ascending=False)
     assert "Their returns are {:.1f}, {:.1f} and {:.1f}.".format(*best) in text
+    present = longest["return"][longest.setting == "defaults"]
+    assert "three other seeds had {:.1f}, {:.1f} and {:.1f} after".format(*present) in text
 
 
 def test_the_page_shows_the_numbers_of_the_runs(small_study):

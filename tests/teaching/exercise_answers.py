@@ -514,7 +514,7 @@ WRONG: dict[str, Wrong] = {
         "no α": (policy_loss(terms="log_pi - q"), "You forgot α"),
         "sum": (policy_loss(reduce="tf.reduce_sum"), "You sum over the batch"),
         "not averaged": (policy_loss(reduce="tf.identity"), "yours has shape (6,): average"),
-        "NumPy": (policy_loss(reduce="np.mean"), "no gradient reaches mean and deviation"),
+        "NumPy": (policy_loss(reduce="np.mean"), "no gradient reaches `mean` and `std`"),
         "Q without gradient": (
             policy_loss(q="tf.stop_gradient(tf.minimum(*critics(tf.tanh(u))))"),
             "The value is right, and its gradient is not",
@@ -705,6 +705,12 @@ WRONG: dict[str, Wrong] = {
             "def push(server, version, weights):\n"
             "    server.update(version=version, weights=weights.copy())",
             "Version 5 arrived after version 10 and replaced it",
+        ),
+        "an equal version": (
+            "def push(server, version, weights):\n"
+            "    if version >= server['version']:\n"
+            "        server.update(version=version, weights=weights.copy())",
+            "Another push of version 10 replaced the first one",
         ),
         "no version": (
             "def push(server, version, weights):\n    server['weights'] = weights.copy()",
