@@ -27,8 +27,8 @@ __version__ = "0.2.0.dev0"
 __all__ = ["ActorPolicy", "ParameterError", "Run", "RunError", "SACConfig", "evaluate"]
 __all__ += ["make_environment", "open_run", "quiet", "start_run", "train", "train_on_ray"]
 
-# TensorFlow takes seconds to load, so these names load on first use: a wrong parameter is
-# refused before that.
+# TensorFlow takes seconds to load, so these names load on first use: a wrong parameter is rejected
+# before that.
 _LAZY = {
     "ActorPolicy": "labkit.sac.policies",
     "Run": "labkit.training.run_directory",

@@ -13,11 +13,11 @@ from labkit.errors import ParameterError as ParameterError  # many modules need 
 from labkit.parameters import MANY, integer, numbers, real, switch, text, unknown
 from labkit.symmetry import REFLECTIONS, Reflection
 
-# What is tuned to one environment, for that one alone: `labkit.train` rejects these for another
-# environment that `make_env` returns under its name. The Minitaur's reward is about 0.02 a step
+# Values that are tuned to one environment. `labkit.train` rejects them if `make_env` returns
+# another environment under this name. The Minitaur's reward is about 0.02 a step
 # when it walks, so that at log α = 0 the entropy bonus drowns it. Under random actions, motor
 # velocities have a standard deviation of 13 rad/s, motor angles of 0.3 rad, and the tilt, in a
-# quaternion, of 0.04 to 0.09: the divisors of `observation_scale` bring them to a similar size. The
+# quaternion, of 0.02 to 0.09: the divisors of `observation_scale` bring them to a similar size. The
 # rewards of five steps of 10 ms carry more signal than a single one. With a discount of 0.99, all
 # later rewards together weigh as much as those of one second, so a termination costs only about
 # that. Nothing corrects the rewards of five steps for a later policy, so half of each batch comes
@@ -56,13 +56,13 @@ UNTUNED: dict[str, Any] = {
     "alpha_learning_rate": 3e-4,
     "learning_rate_decay_steps": 0,
     "actor_update_period": 1,
-    # Off elsewhere: a layer that is normalised before its bias forgets how large its input is,
-    # which 36 inputs survive and one or two do not.
+    # Off elsewhere: normalising a layer before its bias removes the scale of its input. This does
+    # no harm with 36 inputs, but does with one or two.
     "critic_layer_norm": False,
     "observation_scale": (),  # empty: observations are used as they are
 }
-# Fields that the runs of earlier versions lack, with the values that those versions used; and those
-# that they used in one environment.
+# Fields that the runs of earlier versions lack, with the values that those versions used.
+# `ADDED_IN` has the values that they used in one environment only.
 ADDED: dict[str, Any] = {
     "action_repeat": 1,
     "actor_update_period": 1,
@@ -71,14 +71,14 @@ ADDED: dict[str, Any] = {
     "symmetry_augmentation": False,
 }
 ADDED_IN: dict[str, dict[str, Any]] = {"MinitaurBulletEnv-v0": {"target_entropy": -4.0}}
-# These do not change what is learned: a run may be resumed with others.
+# These do not change what is learned: a run may be resumed with other values.
 FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds", "environment_timeout")
 STRATEGIES = "'auto', 'cpu', 'gpu', 'tpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
 STRATEGY_PATTERN = r"auto|cpu|gpu|tpu|mirrored(:([1-9]|[1-5]\d|6[0-4]))?"
 
 
 def _of_environment(config: "SACConfig", name: str) -> Any:
-    """The value of a field that was left open: its environment's."""
+    """The value of a field that was left open: the default of the environment."""
     return TUNED.get(config.env_name, UNTUNED)[name]
 
 
@@ -88,7 +88,7 @@ def _one_action(config: "SACConfig", name: str) -> int:
 
 
 def check_config(config: Any) -> None:
-    """Rejects what is no configuration, such as a dictionary of parameters.
+    """Rejects anything but a configuration, for example a dictionary of parameters.
 
     Raises:
         ParameterError: says what to pass.

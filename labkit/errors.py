@@ -1,4 +1,4 @@
-"""The errors that labkit names: one line each, which says what is wrong and what is safe."""
+"""The named errors of labkit, one line each, which says what is wrong and what was saved."""
 
 import contextlib
 import time
@@ -35,7 +35,7 @@ class ServerGoneError(StalledError):
 
 
 class ActorLostError(RunError):
-    """A Ray actor failed more often than it is restarted."""
+    """A Ray actor failed more often than the limit of its restarts."""
 
 
 class DivergedError(RunError):

@@ -1,4 +1,4 @@
-"""What single choices of hyperparameters are worth: tracked runs with and without each of them."""
+"""The effect of single hyperparameters: tracked runs with and without each choice."""
 
 import collections
 from collections.abc import Mapping
@@ -31,9 +31,10 @@ def show_study(folder: Folder) -> pd.DataFrame:
     """The score with and without each choice, from the runs of the Minitaur below a folder.
 
     For each field it looks for two settings that differ in this field alone: one has the value of
-    the TF-Agents tutorial, the other labkit's default. Of several such pairs it takes the one with
-    the most seeds of each setting, then the one with the most seeds of either; from three seeds of
-    each on, one at the present defaults comes first. A field without a pair has no row, and a
+    the TF-Agents tutorial, the other labkit's default. If there are several such pairs, it takes
+    the one in which the setting with fewer seeds has the most. If these numbers are equal, the
+    larger total number of seeds decides. A pair at the present defaults comes first if each of its
+    settings has three seeds or more. A field without a pair has no row, and a
     folder without readable runs gives no rows. The three learning rates count as one field,
     `learning_rates`.
 

@@ -116,7 +116,7 @@ def shorten(name: str, width: int) -> str:
 class TrackedRun:
     """One run, read from its directory.
 
-    For `metrics` see `run_directory.read_metrics`, for `removed` `config_file.read_removed`.
+    See `run_directory.read_metrics` for `metrics`, and `config_file.read_removed` for `removed`.
     """
 
     path: Path
@@ -129,7 +129,7 @@ class TrackedRun:
     def setting(self) -> str:
         """The name of its setting, such as `gamma 0.98`: `name`, or else see `setting_name`.
 
-        A value of a parameter that was removed since is part of it: `greedy_share 0.3`.
+        It includes parameters that labkit no longer has, such as `greedy_share 0.3`.
         """
         if self.name is not None:
             return self.name
@@ -210,9 +210,9 @@ def _without_copies(runs: Sequence[TrackedRun]) -> tuple[list[TrackedRun], list[
 
 
 def _rows(run: TrackedRun) -> pd.DataFrame:
-    """Its metrics without the distances: those of a robot that cannot walk are NaN in a tuple.
+    """The run's metrics without the distances.
 
-    Such tuples are never equal.
+    Without a robot that walks, the distances are tuples of NaN, which are never equal.
     """
     return run.metrics.drop(columns="eval_distances")
 

@@ -37,7 +37,7 @@ def first_sustained(
 def sustained(
     env_steps: Sequence[int], returns: Sequence[float], level: float, in_a_row: int = 2
 ) -> int | None:
-    """As `first_sustained`, of evaluations given by their env steps and their mean returns.
+    """Like `first_sustained`, for evaluations given by their env steps and their mean returns.
 
     Raises:
         ParameterError: `in_a_row` is below 1.

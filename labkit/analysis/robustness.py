@@ -70,7 +70,7 @@ def conditions() -> list[Condition]:
 def missing(played: pd.DataFrame, weights: str, episodes: int) -> Iterator[tuple[Condition, int]]:
     """The conditions and seeds that were not played, seed by seed.
 
-    Whenever it is stopped, the conditions have the same number of episodes, or one more.
+    If it is stopped early, the numbers of episodes of two conditions differ by at most one.
 
     Args:
         played: a table with `COLUMNS`.
@@ -117,7 +117,7 @@ class Player:
 
 
 def summary(played: pd.DataFrame) -> pd.DataFrame:
-    """One row for each condition of one policy, the undisturbed one in each factor.
+    """One row for each condition of one policy; each factor has a row for the undisturbed robot.
 
     Columns: factor, value, episodes, iqm, low, high (bootstrap interval of the interquartile mean;
     NaN from fewer than five episodes), best, mean, falls (share of the episodes), distance (mean,
@@ -157,9 +157,10 @@ def _row(episodes: pd.DataFrame, factor: str, value: float) -> dict[str, Any]:
 def breaking_point(table: pd.DataFrame, factor: Factor, direction: int) -> float | None:
     """The first value at which the policy is broken, going up (+1) or down (−1) from the neutral.
 
-    It is broken where even the high end of the interval (of fewer than five episodes: even the
-    best) is below `BROKEN` times the interquartile mean of the undisturbed episodes; None if no
-    value on that side is, or if the undisturbed policy has no positive return.
+    The policy is broken at a value if even the high end of the interval is below `BROKEN` times the
+    interquartile mean of the undisturbed episodes. With fewer than five episodes, the best episode
+    replaces the high end. The result is None if no value on that side breaks the policy, or if the
+    undisturbed policy has no positive return.
     """
     rows = table[table.factor == factor.name].sort_values("value", ascending=direction > 0)
     whole = rows.iqm[rows.value == factor.neutral].item()
@@ -254,7 +255,7 @@ def domain_randomisation() -> list[Randomised]:
 def covered(factor: Factor, base_mass_kg: float) -> tuple[float, float] | None:
     """The values of a factor that domain randomisation covers; None for none.
 
-    A value counts as covered if the middle of the drawn range, so disturbed, is in that range.
+    A value counts as covered if the disturbance leaves the middle of the drawn range in that range.
 
     Args:
         factor: one of `FACTORS`.

@@ -103,8 +103,8 @@ def welch(ours: Sequence[float], theirs: Sequence[float]) -> float:
 def iqm_difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, Interval, float]:
     """The difference of two interquartile means, its 95 % interval and its p-value (two-sided).
 
-    Yuen's test, which is Welch's for trimmed means: from fewer than four values nothing is left
-    out. It assumes scores that are about normal but for a few outliers; simulated intervals of
+    The test is Yuen's, which is Welch's test for trimmed means: of fewer than four values none is
+    left out. It assumes scores that are about normal but for a few outliers; simulated intervals of
     three to ten normal values contain the true difference in 93 to 97 % of studies.
 
     Args:

@@ -45,7 +45,7 @@ def write(run_dir: Path, target: Path) -> float:
     """Writes the folder, complete or not at all; returns what `check_equal` returned.
 
     Raises:
-        ParameterError: the run has no policy, is damaged, or has one that arrays cannot express;
+        ParameterError: the run is damaged, or has no policy or one that arrays cannot express;
             `target` is not empty; onnx is missing.
         RunError: the forms of the policy differ, which would be a bug of labkit.
         StorageError: `target` cannot be written.

@@ -43,7 +43,7 @@ def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
         ParameterError, RunError: see `check`, `run_directory.choose_directory` and `execute`.
     """
     parameters, config = check(notebook, texts)
-    # A notebook that resumes has one run in its run_dir; another one may have several below it.
+    # With a parameter `resume`, a notebook's run_dir holds one run; without it, perhaps several.
     own = _defaults(notebook) if _uses_labkit(notebook) else {}
     read = [name for name in ("run_dir", "resume") if "resume" in own and name in own]
     given = {name: own[name] for name in read} | texts
@@ -81,7 +81,7 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACCon
     own = {name: value for name, value in defaults.items() if name in ours}
     try:
         config = SACConfig.parse({**own, **fields})
-    except ParameterError:  # a lesson's own defaults need not make up a configuration
+    except ParameterError:  # a lesson's own defaults may not form a valid configuration
         config = SACConfig.parse(fields)
     if "env_name" in fields:  # a notebook may define its own environment
         check_name(config.env_name)
@@ -177,7 +177,7 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
     with storage(run_dir):
         run_lock.check_free(run_dir, run_lock.TRAINING)
         run_lock.hold(run_dir, run_lock.LAUNCHER, notebook.name)
-    # The names of these are this process's: a kernel follows nobody else's requests.
+    # The stop file is named after this process, so no other `labkit run` can stop the kernel.
     state, stop = run_dir / "progress.json", run_dir / f".stop-{os.getpid()}"
     variables = {
         progress.FILE_VARIABLE: str(state.resolve()),

@@ -90,7 +90,7 @@ class Job:
             return 0
 
     def interrupt(self) -> None:
-        """Asks the run to stop after its iteration; a second time: to stop at once."""
+        """Asks the run to stop after the current iteration; the second call stops it at once."""
         if self.process is not None:
             self.process.send_signal(signal.SIGINT)
 
@@ -184,7 +184,7 @@ def _directory_name(notebook: Path, texts: dict[str, str], config: SACConfig) ->
         if name in SACConfig.names():
             value = getattr(config, name)
             others = {other: text for other, text in texts.items() if other != name}
-            with contextlib.suppress(ParameterError):  # the others alone are not allowed
+            with contextlib.suppress(ParameterError):  # without it, the others may be invalid
                 if getattr(check(notebook, others)[1], name) == value:
                     continue
             text = str(value)
@@ -213,8 +213,8 @@ def free_share(workers: int, taken: Sequence[frozenset[int]]) -> frozenset[int]:
 def run_all(notebook: Path, jobs: Sequence[Job], workers: int) -> list[Job]:
     """Runs the unfinished jobs, `workers` at a time, under one progress bar.
 
-    The first Ctrl-C or SIGTERM stops every run after its iteration, with a checkpoint. The second
-    one stops them at once.
+    The first Ctrl-C or SIGTERM stops every run after its current iteration, with a checkpoint. The
+    second one stops them at once.
 
     Returns:
         The jobs that are still unfinished: they failed, or were stopped.

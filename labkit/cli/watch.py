@@ -39,7 +39,7 @@ def tracked_policy() -> Path:
 
 
 def check_out(out: Path | None) -> None:
-    """Rejects a name for the clip that is none, or that a file has already.
+    """Rejects an invalid file name for the clip, or the name of an existing file.
 
     Raises:
         ParameterError: says what is allowed.

@@ -61,7 +61,7 @@ class RunContext:
 
 
 def environment_seconds(config: SACConfig) -> int:
-    """How long one call of the environment may last: `environment_timeout`, whose 0 is no limit."""
+    """How long one environment call may last: `environment_timeout`, where 0 means no limit."""
     return config.environment_timeout or UNLIMITED_SECONDS
 
 

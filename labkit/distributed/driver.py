@@ -179,7 +179,7 @@ class Driver:
         from labkit.distributed.supervisor import ActorSupervisor
         from labkit.distributed.workers import Evaluator, RolloutWorker
 
-        # An environment that hangs is first of all the watchdog's task.
+        # Longer than the watchdog's limit, which should end a hanging environment first.
         self.supervisor = ActorSupervisor(START_SECONDS + config.environment_timeout)
         steps: dict[str, Any] = {"timeout": START_SECONDS + environment_seconds(config)}
         self.config, self.run = config, run

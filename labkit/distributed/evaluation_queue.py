@@ -1,7 +1,8 @@
 """Evaluation requests between learner and evaluator: repeated until answered, logged once.
 
 Either process may fail and lose its memory. So a request without an answer is sent again. An answer
-to a learner that was restarted since does not count: that learner has gone back in its metrics.
+to a learner that was restarted in between does not count, because the restarted learner resumes
+from an earlier row of its metrics.
 """
 
 import threading

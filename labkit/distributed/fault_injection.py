@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.1
 def kill_once(run: Run, actor: str) -> Iterator[list[int]]:
     """Kills one Ray actor of a run in this process as soon as the run has logged losses.
 
-    The block holds the training; at its end nothing waits for a kill any more.
+    Run the training inside the block. After the block, no kill is pending.
 
     Args:
         run: of `labkit.train_on_ray`.

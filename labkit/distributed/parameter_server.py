@@ -46,8 +46,8 @@ class ParameterServer:
     ) -> Weights | None:
         """The newest weights, or None if `worker`, by its number, has them already.
 
-        It uses the version `known` (None for none), made at `env_step` env steps; `mean_return` is
-        that of its latest episodes, NaN before the first.
+        The worker uses the version `known` (None for none), made at `env_step` env steps;
+        `mean_return` is the mean return of its latest episodes, NaN before the first.
         """
         if not np.isnan(mean_return):
             self._returns[worker] = mean_return
@@ -68,8 +68,8 @@ class ParameterServer:
     def status(self) -> dict[str, Any]:
         """As `process_status`, with the staleness of the weights that the rollout workers used.
 
-        Staleness is measured at each pull, where it is largest: the env steps between the making
-        of the weights in use and of the newest ones. It is None before the first pull.
+        Staleness is the number of env steps by which the weights in use are older than the newest
+        ones. It is measured at each pull, where it is largest, and None before the first pull.
         """
         gaps = self._gaps
         return {

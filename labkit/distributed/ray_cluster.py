@@ -2,8 +2,8 @@
 
 Everyone who can reach a Ray cluster can run programs on it. So a Ray that is started here requires
 a token and listens on the loopback interface only. The first half of this module sets what Ray has
-no option for, and undoes it after use: these are private names of Ray, which is why its version is
-pinned exactly.
+no option for, and undoes it after use. It uses private names of Ray, so Ray's version is pinned
+exactly.
 """
 
 import contextlib

@@ -93,7 +93,7 @@ class ReplayActor:
     def save(self, target: str, start_id: str) -> bool:
         """Writes a snapshot to the new directory `target`; False after a restart.
 
-        Ray repeats a call when the actor is restarted, whose table is then an older one.
+        Ray repeats a call after a restart of the actor, and the table is then an older one.
 
         Raises:
             StorageError: it could not be written.

@@ -72,7 +72,7 @@ def restart_cost(restart: Restart, config: SACConfig, env_step: int) -> dict[str
 
 
 def prefix_of_job() -> str:
-    """What the names of all actors begin with that this process has started on its cluster."""
+    """The prefix of the names of all actors that this process has started on its cluster."""
     return f"labkit {ray.get_runtime_context().get_job_id()} "
 
 
@@ -87,7 +87,7 @@ class ActorSupervisor:
 
     @functools.cached_property
     def prefix(self) -> str:
-        """What the names of this run's actors begin with."""
+        """The prefix of the names of this run's actors."""
         return f"{prefix_of_job()}{uuid.uuid4().hex[:8]} "
 
     def start_actor(

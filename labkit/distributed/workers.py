@@ -60,7 +60,7 @@ class RolloutWorker:
         while True:
             left = self._warm_up_steps - env_steps
             if self._warming_up and left <= 0:
-                # During the warm-up nobody acted by these weights: they are not older than its end.
+                # The warm-up did not use these weights, so their age counts from its end.
                 self._made_at = max(self._made_at, self._warm_up_steps)
             self._warming_up = left > 0
             if self._warming_up:
@@ -129,7 +129,7 @@ class RolloutWorker:
 
 
 class Evaluator:
-    """Evaluates, while training continues, the weights that the learner requests it for."""
+    """Evaluates the weights that the learner sends, while training continues."""
 
     def __init__(self, context: RunContext):
         self._context, self._episodes = context, 0

@@ -1,4 +1,4 @@
-"""What labkit makes of a Gym environment's answers: checked, copied, in float32; its time limit."""
+"""Checks what a Gym environment returns, copies it as float32, and counts the time limit."""
 
 from collections.abc import Callable
 from typing import Any
@@ -155,7 +155,7 @@ def one_number(value: Any) -> float | None:
 
 
 def _check_space(name: str, space: Any) -> None:
-    """Rejects what is no space, and a box that holds no number."""
+    """Rejects anything but a space, and a box that contains no number."""
     if not isinstance(space, gym.Space):
         raise invalid(name, space, "a gym.Space of the environment")
     if not isinstance(space, gym.spaces.Box):
@@ -194,7 +194,7 @@ def _in_float32(space: gym.spaces.Box) -> gym.spaces.Box:
 
 
 def _float32_observation(space: gym.Space) -> tuple[Any, gym.Space]:
-    """The dtype in which observations are copied, None for none; and the space that results."""
+    """The dtype of the copies of observations (None: no copy), and the resulting space."""
     if _is_float(space):
         return np.float32, _in_float32(space)
     return (space.dtype if isinstance(space, gym.spaces.Box) else None), space

@@ -77,7 +77,7 @@ def foot_friction(robot: Any) -> float:
 
 
 class DisturbedMinitaur(gym.Wrapper):
-    """The registered Minitaur, whose every episode has the disturbance from its reset on.
+    """The registered Minitaur with the disturbance in every episode, from the reset on.
 
     The disturbance is applied right after the environment's own randomiser, before the robot is
     set down: a payload already weighs on it while it finds its stand.

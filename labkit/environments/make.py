@@ -81,7 +81,7 @@ def make_environment(
         seeded = SeededEnv(_maker(name), max_episode_steps, watchdog)
         gymnasium.try_out(seeded)
     except Exception as error:  # a constructor may raise anything
-        users_own = not isinstance(name, str)  # its errors are the user's to read, whole
+        users_own = not isinstance(name, str)  # the user must see its errors in full
         if isinstance(error, ParameterError):
             raise
         if users_own and not isinstance(error, (*EXPECTED, *gymnasium.errors())):
@@ -115,7 +115,7 @@ def _make_minitaur() -> gym.Env:
 
 
 def check_factory(make_env: Any) -> None:
-    """Rejects what cannot make an environment, such as an environment.
+    """Rejects anything that cannot be called, for example an environment.
 
     Raises:
         ParameterError: `make_env` cannot be called.

@@ -9,7 +9,7 @@ from tf_agents.trajectories.time_step import TimeStep
 
 
 class TruncatingGymWrapper(GymWrapper):
-    """TF-Agents' wrapper of a Gym environment; it makes a termination of every end by itself.
+    """TF-Agents' wrapper of a Gym environment, which alone would report every end as a termination.
 
     Gym 0.23 marks the end of an episode by a time limit with `info["TimeLimit.truncated"]`. Such a
     step keeps discount 1, unless `bootstrap_time_limits` is False.

@@ -1,7 +1,7 @@
-"""Metre marks on the ground of a rendered picture: lines across the way, and numbers beside it.
+"""Metre marks on the ground of a rendered picture: lines across the robot's path, and numbers.
 
-They are drawn over the finished picture, where its pixels show the ground. The simulation knows
-nothing of them.
+They are drawn over the finished picture, where its pixels show the ground. They are not part of the
+simulation.
 """
 
 import numpy as np

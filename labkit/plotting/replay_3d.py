@@ -285,8 +285,8 @@ def show(
 ) -> None:
     """Writes the file (see `write_html`) and displays it in a notebook, above a film strip.
 
-    JupyterLab hides the viewer in a notebook that is not trusted, and GitHub always: the film strip
-    and the link to the file remain.
+    JupyterLab hides the viewer in a notebook that is not trusted, and GitHub always hides it. The
+    film strip and the link to the file remain.
 
     Args:
         replay: see `record`.

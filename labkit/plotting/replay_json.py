@@ -1,4 +1,4 @@
-"""What the 3D viewer reads of a recorded episode, for JSON."""
+"""A recorded episode in the form that the 3D viewer reads, for JSON."""
 
 import base64
 from typing import TYPE_CHECKING, Any

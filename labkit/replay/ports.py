@@ -11,7 +11,7 @@ def check_port(port: int) -> None:
     """Rejects a port that another program listens on; Reverb would share it silently.
 
     Raises:
-        ParameterError: one line that names the port; also for a number that is none.
+        ParameterError: one line that names the port; also for a number that is not a port.
     """
     if not isinstance(port, int) or not 0 <= port <= 65535:
         raise invalid("port", port, "from 1024 to 65535, or 0 for a free one")

@@ -25,9 +25,9 @@ LIMIT_SECONDS = 30.0
 class LimiterState:
     """What a server reports about one table: its size, its counters and its rate limiter.
 
-    The limiter bounds `balance` = inserts × samples_per_insert − samples. A sample may not take
-    it below `min_diff`, an insert not above `max_diff`. Samples are blocked while the table is
-    smaller than `min_size`; inserts up to that size are always allowed.
+    The limiter bounds `balance` = inserts × samples_per_insert − samples. A sample may not take it
+    below `min_diff`, and an insert may not take it above `max_diff`. Samples are blocked while the
+    table is smaller than `min_size`; inserts up to that size are always allowed.
     """
 
     table: str

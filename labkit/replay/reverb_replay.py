@@ -173,7 +173,7 @@ def packed_table(
 ) -> reverb.Table:
     """A table of `capacity` rows `[layout.width] float32`: uniform sampling, oldest removed first.
 
-    `limiter` bounds the ratio of samples to inserts; None only asks for one row.
+    `limiter` bounds the ratio of samples to inserts; None only requires one row in the table.
     """
     return reverb.Table(
         name,

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     description = __doc__.splitlines()[0]
     parser = argparse.ArgumentParser(prog="labkit.replay.serve", description=description)
-    parser.add_argument("--port", type=int, default=0, help="to listen on; 0 takes a free one")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
     parser.add_argument(
         "--tables",
         metavar="MODULE:FUNCTION",

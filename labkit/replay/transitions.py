@@ -102,7 +102,7 @@ def recent_share(batch_size: int, recent: int) -> int:
     transitions say too little about a policy that has improved since. But without them the critics
     may forget what they teach, such as how a robot falls. Wang and Ross (2019), "Boosting Soft
     Actor-Critic: Emphasizing Recent Experience without Forgetting the Past", draw from ever newer
-    transitions; a fixed half needs one number less.
+    transitions; a fixed half needs one parameter fewer.
 
     Args:
         batch_size: rows of a batch.
@@ -146,8 +146,8 @@ def unpack(rows: "tf.Tensor", layout: Layout) -> "trajectory.Transition":
 def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
     """The dataset without tf.data's autotuning, so that its iterators are freed at once.
 
-    The tuning thread sleeps up to a minute between two looks, and the destructor of an iterator
-    waits for it: a later cell would stand still, wherever Python happens to collect garbage.
+    The tuning thread sleeps up to a minute between two checks, and the destructor of an iterator
+    waits for it. So a later cell would hang, wherever Python happens to collect garbage.
     """
     import tensorflow as tf
 

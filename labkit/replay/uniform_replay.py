@@ -35,7 +35,7 @@ class UniformReplay:
 
     All `capacity` rows are allocated now; a full table removes the oldest. Rows can be sampled from
     the next `flush` on: a batch does not depend on how far a collector in another thread has come,
-    so that a run repeats itself.
+    so a run can be repeated.
 
     If `recent` is not 0, a second buffer holds as many of the newest rows, at most `capacity`, and
     gives a share of each batch; see `transitions.recent_share`.

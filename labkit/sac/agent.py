@@ -57,7 +57,7 @@ class SeededSacAgent(sac_agent.SacAgent):
         self._draw = _Draw()
 
     def train_critics(self, experience: "trajectory.Transition") -> tf.Tensor:
-        """The first third of `train`: a gradient step of the critics; then the targets follow.
+        """The critics' part of `train`: a gradient step of the critics, then the target update.
 
         Returns the critic loss, a scalar. TF-Agents has no such method.
         """

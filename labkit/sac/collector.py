@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def play(
     env: "PyEnvironment", policy: Policy, time_step: "TimeStep", env_steps: int = 0
 ) -> Iterator[tuple[Transition, bool]]:
-    """Plays an episode to its end, one env step for each item that is asked for.
+    """Plays an episode to its end; each item of the iterator takes one env step.
 
     The policy chooses an action in the first env step of the episode; from then on it chooses one
     in every k-th, with k its `action_repeat`. In between, the last action is taken again.
@@ -138,7 +138,7 @@ def transitions_of(env_steps: int, repeat: int) -> int:
 def env_steps_of(transitions: int, repeat: int) -> int:
     """Env steps that gave `transitions` transitions, if each action lasts `repeat` of them.
 
-    The end of an episode may cut its last action: then up to `repeat` - 1 fewer were taken in it.
+    The end of an episode may cut its last action: then it had up to `repeat` - 1 env steps fewer.
     """
     return transitions * repeat
 
@@ -147,7 +147,7 @@ def check_finite(action: np.ndarray, env_step: int) -> None:
     """Rejects an action that is infinite or not a number; `CheckedEnv` checks the rest.
 
     Raises:
-        DivergedError: the policy's weights have left the finite numbers.
+        DivergedError: the policy's weights are infinite or not numbers.
     """
     if not np.isfinite(action).all():
         index = np.flatnonzero(~np.isfinite(action))[0]

@@ -24,7 +24,7 @@ def check_installed() -> None:
         ParameterError: says what to install.
     """
     if importlib.util.find_spec("onnx") is None:
-        raise ParameterError(f"onnx is not installed here, which writes policy.onnx: {INSTALL}")
+        raise ParameterError(f"onnx, which writes policy.onnx, is not installed here: {INSTALL}")
 
 
 def build(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> bytes:

@@ -1,4 +1,4 @@
-"""How much a batch tells: correlation of neighbours, covered states (notebook 02)."""
+"""How diverse a batch is: correlation of neighbours, covered states (notebook 02)."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ def effective_sample_size(values: np.ndarray, batch: int) -> float:
 class Grid:
     """Cells of equal size over two columns of observations.
 
-    The grid spans the 1st to the 99th percentile; what lies outside counts to the outermost cells.
+    The grid spans the 1st to the 99th percentile; points outside count in the outermost cells.
     """
 
     def __init__(self, points: np.ndarray, cells: int = 10) -> None:
@@ -55,8 +55,8 @@ def coverage(
 ) -> np.ndarray:
     """Mean number of cells that a batch covers, float64 `[sizes]`.
 
-    For each size, batches are drawn uniformly from that many of the newest points, `[n, 2]`; those
-    that end at a random place of the second half of the points stand for the newest ones.
+    For each size, each batch is drawn uniformly from that many consecutive points, which end at a
+    random place in the second half of `points`, float `[n, 2]`.
     """
     grid, means = Grid(points), []
     for size in sizes:

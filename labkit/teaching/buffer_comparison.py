@@ -123,7 +123,7 @@ def largest_deviation(counts: Iterable[int]) -> float:
     """The largest distance of a count from the mean count, in standard deviations.
 
     Of n uniform draws among m windows each count is binomial: mean n/m, variance n/m · (1 − 1/m).
-    With n/m ≥ 500 and m ≤ 20, the result is 6 or more less than once in a million times.
+    With n/m ≥ 500 and m ≤ 20, the result is 6 or more in fewer than one in a million runs.
     """
     observed = np.array(list(counts), float)
     mean = observed.mean()

@@ -190,13 +190,13 @@ def _target_of_a_row(
 EXERCISES = {
     "02.1": Exercise(
         ring_index,
-        "A priority or an index that outlives its row belongs to the row that came after.",
+        "If a row was overwritten, its old index or priority now belongs to the newer row.",
     ),
     "02.2": Exercise(probabilities, "Reverb's Prioritized selector draws by the same formula."),
     "02.3": Exercise(
         importance_weights, "Without weights, priorities change which function is learned."
     ),
     "02.9": Exercise(
-        n_step_target, "A wrong power of γ learns smoothly, and learns the wrong values."
+        n_step_target, "With a wrong power of γ, training looks normal but learns wrong values."
     ),
 }

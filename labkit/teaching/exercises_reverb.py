@@ -333,6 +333,6 @@ EXERCISES = {
         freed_bytes, "Chunks longer than items save CPU, but may keep steps that no item needs."
     ),
     "01.7": Exercise(
-        deliver, "Until a flush, the full chunk or the episode's end, the server has nothing."
+        deliver, "The server has nothing before a flush, a full chunk or the end of the episode."
     ),
 }

@@ -264,5 +264,5 @@ EXERCISES = {
     "05.8": Exercise(
         clean_sweep, "With three seeds, chance alone makes a winner in a tenth of them."
     ),
-    "05.9": Exercise(coverage, "An interval promises what its formula assumes; simulation tells."),
+    "05.9": Exercise(coverage, "A simulation shows how often an interval contains the true value."),
 }

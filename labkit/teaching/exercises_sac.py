@@ -152,8 +152,8 @@ def policy_loss(answer: Callable) -> None:
         )
     if not tf.is_tensor(given) or None in (gradients := tape.gradient(given, policy)):
         raise WrongAnswer(
-            "The value is right, but no gradient reaches mean and deviation: compute in TensorFlow "
-            "from mean + deviation · noise, without .numpy() and tf.stop_gradient."
+            "The value is right, but no gradient reaches `mean` and `std`: compute in TensorFlow "
+            "from mean + std · noise, without .numpy() and tf.stop_gradient."
         )
     if not all(map(np.allclose, gradients, tape.gradient(true, policy))):
         raise WrongAnswer(

@@ -58,9 +58,9 @@ def estimates(
 ) -> pd.DataFrame:
     """The critics' estimates next to the returns that followed (Monte Carlo).
 
-    The return is the discounted sum of scaled rewards until the end of the episode. Steps from
-    which more than 5 % of a reward would still count beyond a time limit are left out, but at most
-    the second half of an episode.
+    The return is the discounted sum of scaled rewards until the end of the episode. A step is left
+    out if a reward just beyond a time limit would still count more than 5 % in its return; at most
+    the second half of an episode is left out.
 
     Returns:
         One row per action, with the columns episode, step, estimated (the lower of both critics)

@@ -5,10 +5,11 @@
     checkpoints/000012000/replay/       the replay table: items, order, priorities, counters
     checkpoints/000012000/checksums.json    size and CRC-32 of each file above
 
-They belong together: they are written under another name and renamed at once, so that a crash
-leaves the previous checkpoint. To replace a checkpoint of the same step takes two renames: a crash
-between them leaves the earlier one as `deleted` and the new one as `partial`. NPZ is read without
-pickle, and JSON holds numbers and text: loading somebody else's run cannot execute anything.
+They belong together: they are written to a directory with another name, which is renamed at the
+end, so that a crash leaves the previous checkpoint. Replacing a checkpoint of the same step takes
+two renames: a crash between them leaves the earlier one as `deleted` and the new one as `partial`.
+NPZ is read without pickle, and JSON holds numbers and text: loading somebody else's run cannot
+execute anything.
 """
 
 import contextlib

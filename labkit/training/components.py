@@ -58,7 +58,7 @@ def evaluation_seed(config: SACConfig, final: bool) -> int:
 
 @attrs.define(kw_only=True)
 class TrainingComponents:
-    """What a training works with. `build` makes it; notebook 03 makes each component by hand.
+    """The components of a training run. `build` makes all; notebook 03 makes each by hand.
 
     The agent is made under the strategy's scope. The table holds the transitions of the warm-up
     when training begins; `env_steps` counts env steps so far, the warm-up included.
@@ -164,7 +164,7 @@ def build(
 
 
 def check_config_and_run(config: Any, run: Any) -> None:
-    """Rejects what is neither, such as a dictionary of parameters or the path of a run.
+    """Rejects arguments of other types, such as a dictionary of parameters or the path of a run.
 
     Raises:
         ParameterError: says what to pass.

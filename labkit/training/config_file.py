@@ -25,7 +25,7 @@ def read_config(path: Path) -> SACConfig:
 
 
 def read_removed(path: Path) -> dict[str, Any]:
-    """Removed fields with which the run was made otherwise than the present code makes one.
+    """Removed fields whose values differ from what the present code does.
 
     Raises:
         ParameterError: as `read_config`.

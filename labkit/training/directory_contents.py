@@ -48,7 +48,7 @@ def remove_leftovers(path: Path) -> None:
 
 
 def check_empty(path: Path) -> None:
-    """Rejects a directory that holds anything but no run: labkit would overwrite it.
+    """Rejects a directory that holds files but no run: labkit would overwrite them.
 
     Raises:
         ParameterError: names what it holds.

@@ -104,7 +104,7 @@ class Learner:
     # --- gradient steps
 
     def count_until_due(self, most: int = MANY) -> int:
-        """Number of gradient steps to take now: those of a call, `most`, or up to what is due."""
+        """Gradient steps to take until something is due: at most one call's, and at most `most`."""
         config = self.config
         intervals = [config.log_interval, config.policy_save_interval]
         intervals += [config.eval_interval, config.checkpoint_interval]

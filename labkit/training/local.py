@@ -55,12 +55,12 @@ def train(
     """Trains SAC as configured and leaves the results in the run directory.
 
     Collection and gradient steps run at the same time, `config.steps_per_call` iterations at once:
-    TensorFlow computes in a thread while the physics runs, and the weights that act lag the
-    learner's by up to as many gradient steps.
+    TensorFlow computes in a thread while the physics runs, and the weights of the acting policy lag
+    the learner's by up to that many gradient steps.
 
     A run directory with a checkpoint is resumed: networks, optimizers, replay table, generators and
     metrics. The physics is not saved, so a resumed run begins a new episode. Ctrl-C, the kernel's
-    stop button and SIGTERM end the run after its iteration, with a checkpoint.
+    stop button and SIGTERM end the run after the current iteration, with a checkpoint.
 
     Args:
         config: every hyperparameter.

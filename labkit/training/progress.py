@@ -154,9 +154,9 @@ def progress(
 ) -> Iterator[Ticker]:
     """Shows a task's progress: in the cell, the terminal, or the progress file.
 
-    `label` names the task, such as 'training', and `unit` its units, such as 'it' or 'episodes':
-    `total` in all, `done` before, in a resumed run. In a notebook `cell` shows it; None shows a
-    line.
+    `label` names the task, such as 'training', and `unit` what it counts, such as 'it' or
+    'episodes'. There are `total` in all, `done` of them before a resume. In a notebook, `cell`
+    shows the progress; None shows a line.
     """
     sinks: list[Sink] = [_FileSink()] if os.environ.get(FILE_VARIABLE) else []
     if in_kernel():

@@ -65,7 +65,7 @@ PACKAGES = (
 class Run:
     """A run directory that is being written.
 
-    Its lock file is remembered: once it is another one, or none, nothing more is written.
+    It remembers its lock file: if the file is replaced or removed, nothing more is written.
     """
 
     _path: Path  # as it was given

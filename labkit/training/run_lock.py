@@ -1,8 +1,8 @@
 """One writer for a run directory: lock files that name the process that holds them.
 
 A lock lives as long as its process: a killed one leaves none, and a cell that runs again in the
-same kernel finds its own. It belongs to the file, not to its path: where a directory was removed
-and made again, its lock is taken anew. A forked child holds none of its parent's.
+same kernel finds its own. A lock belongs to the file, not to its path: if a directory was removed
+and made again, its lock must be taken again. A forked child holds none of its parent's locks.
 """
 
 import contextlib

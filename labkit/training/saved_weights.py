@@ -53,7 +53,7 @@ def read(folder: Path) -> list[np.ndarray]:
 
 
 def fingerprint(folder: Path) -> str:
-    """Twelve hexadecimal digits that name the weights: the SHA-256 of their file begins so.
+    """Twelve hexadecimal digits that name the weights: the first of the SHA-256 of their file.
 
     Raises:
         ParameterError: the file is missing.

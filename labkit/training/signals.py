@@ -1,4 +1,4 @@
-"""Stop requests: Ctrl-C, the kernel's stop button and SIGTERM end a run after its iteration."""
+"""Stop requests: Ctrl-C, the stop button and SIGTERM end a run after the current iteration."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ class StopRequest:
         return self._requested
 
     def interrupt(self) -> None:
-        """Ends a warm-up, after which there is nothing to save yet.
+        """Ends a warm-up, during which there is nothing to save yet.
 
         Raises:
             KeyboardInterrupt: the run was asked to end; `labkit run` prints this as one line.

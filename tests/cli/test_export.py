@@ -503,7 +503,7 @@ def test_an_exported_folder_can_be_exported_with_its_video(tmp_path):
 def test_without_onnx_it_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_policy.importlib.util, "find_spec", lambda name: None)
     line = refused(tmp_path, TRACKED)
-    assert line.startswith("ParameterError: onnx is not installed here")
+    assert line.startswith("ParameterError: onnx, which writes policy.onnx, is not installed here")
     assert "pip install '.[export]'" in line
     assert not (tmp_path / "new").exists()
 
