@@ -198,7 +198,7 @@ def _field(
     """
 
     def converter(value: Any, instance: Any, field: attrs.Attribute) -> Any:
-        if when_none and (value is None or value == "None"):
+        if when_none and (value is None or (isinstance(value, str) and value == "None")):
             return when_none(instance, field.name)
         converted = convert(value)
         if converted is None:
@@ -244,6 +244,7 @@ def numbers(
 
     def convert(value: Any) -> tuple[float, ...] | None:
         value = _literal(value) if isinstance(value, str) else value
+        value = value.tolist() if hasattr(value, "tolist") else value  # a NumPy array
         items = tuple(value) if isinstance(value, list | tuple) else (value,)
         checked = [_in_range(item, low, high, above=False, whole=whole) for item in items]
         found = [number for number in checked if number is not None]

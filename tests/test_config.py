@@ -3,6 +3,7 @@
 import json
 
 import attrs
+import numpy as np
 import pytest
 
 from labkit.config import SACConfig
@@ -95,6 +96,20 @@ def test_refusal_names_parameter_value_and_range(name, value):
 def test_layers_from_text():
     config = SACConfig.parse({"actor_fc_layer_params": "(256, 128.0)"})
     assert config.actor_fc_layer_params == (256, 128)
+
+
+def test_numpy_arrays_are_tuples_of_numbers():
+    """As in `observation_scale=observed.std(axis=0)`."""
+    config = SACConfig(observation_scale=np.full(28, 0.5, np.float32))
+    assert config.observation_scale == (0.5,) * 28
+    assert SACConfig(actor_fc_layer_params=np.array([64, 32])).actor_fc_layer_params == (64, 32)
+
+
+@pytest.mark.parametrize("name", SACConfig.names())
+def test_every_field_refuses_a_matrix(name):
+    with pytest.raises(ParameterError, match=f"^`{name}` must be ") as caught:
+        SACConfig(**{name: np.full((2, 2), 64.0)})
+    assert "\n" not in str(caught.value)
 
 
 def test_replay_smaller_than_a_batch_names_both():

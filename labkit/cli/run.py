@@ -227,6 +227,8 @@ def _execute(
             raise RunError(_killed(output.parent)) from None
         except KeyboardInterrupt:
             return 130, f"interrupted; the results so far are in {output.parent}"
+        if stop.exists():  # its training ended early, and the cells after it ran
+            return 130, f"stopped; the results so far are in {output.parent}"
     return 0, f"done: {output}"
 
 

@@ -36,7 +36,7 @@ from labkit.training.files import write_atomically
 from labkit.training.learner import check_executor, name_last_checkpoint
 from labkit.training.progress import Phases
 from labkit.training.resuming import check_same
-from labkit.training.run_directory import Run, open_run, removed_if_rejected
+from labkit.training.run_directory import RAY_SUMMARY, Run, open_run, removed_if_rejected
 from labkit.training.signals import StopRequest, stop_request
 
 if TYPE_CHECKING:  # Ray may not be installed
@@ -45,7 +45,6 @@ if TYPE_CHECKING:  # Ray may not be installed
     from labkit.distributed.supervisor import Restart
 
 STOP_SECONDS = 6.0  # for the last checkpoint of a run that is asked to end
-SUMMARY = "ray.json"  # in the run directory
 
 
 def train_on_ray(
@@ -183,7 +182,7 @@ class Driver:
         self.supervisor = ActorSupervisor(START_SECONDS + config.environment_timeout)
         steps: dict[str, Any] = {"timeout": START_SECONDS + environment_seconds(config)}
         self.config, self.run = config, run
-        self.faults = list(_earlier(run.path / SUMMARY).get("faults", []))
+        self.faults = list(_earlier(run.path / RAY_SUMMARY).get("faults", []))
         self.outcome: dict[str, Any] | None = None
         self.totals: dict[str, Any] = {}
         path, start = run.path.resolve(), self.supervisor.start_actor
@@ -280,12 +279,12 @@ class Driver:
 
     def write_faults(self) -> None:
         """Adds the faults of this start to `ray.json`, for a run that ends with an error."""
-        if self.faults != _earlier(self.run.path / SUMMARY).get("faults", []):
-            self._write({**_earlier(self.run.path / SUMMARY), "faults": self.faults})
+        if self.faults != _earlier(self.run.path / RAY_SUMMARY).get("faults", []):
+            self._write({**_earlier(self.run.path / RAY_SUMMARY), "faults": self.faults})
 
     def _write(self, summary: dict[str, Any]) -> None:
         self.run.check_lock()
-        file = self.run.path / SUMMARY
+        file = self.run.path / RAY_SUMMARY
         with storage(file):
             write_atomically(file, json.dumps(summary, indent=2) + "\n")
 
@@ -305,7 +304,7 @@ class Driver:
             "cpu_seconds": self.totals["cpu_seconds"],
             "faults": self.faults,
         }
-        earlier = _earlier(self.run.path / SUMMARY)
+        earlier = _earlier(self.run.path / RAY_SUMMARY)
         trained = outcome.get("taken") != 0  # else a finished run was opened: nothing was measured
         self._write(summary if trained or not earlier else {**earlier, "faults": self.faults})
         if trained and summary["samples_per_insert"] and summary["staleness_median"] is not None:

@@ -1,5 +1,6 @@
 """Checks what a Gym environment returns, copies it as float32, and counts the time limit."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,14 +27,16 @@ class CheckedEnv(gym.Wrapper):
       sets this itself, are left as they are.
 
     `max_episode_steps` replaces every other time limit; None takes the smallest of the registered
-    one and those that the user's wrappers set, if any.
+    one and those that the user's wrappers set, if any. A `TimeLimit` below a wrapper that repeats
+    actions counts the steps of the environment inside.
 
     Raises:
         ParameterError: a space is missing, empty, or has bounds between which no number lies.
     """
 
     def __init__(self, env: gym.Env, max_episode_steps: int | None = None):
-        limits = [limit._max_episode_steps for limit in _time_limits(env)]
+        own = [limit._max_episode_steps for limit in _time_limits(env)]
+        limits = [math.ceil(limit) for limit in own if limit and math.isfinite(limit)]
         # A subclass may do more than Gym's own.
         while type(env) in (gym.wrappers.TimeLimit, gym.wrappers.OrderEnforcing):
             env = env.env
@@ -41,7 +44,7 @@ class CheckedEnv(gym.Wrapper):
         # The others are below a wrapper that has to see the end of the episode.
         for limit in _time_limits(env) if max_episode_steps else ():
             limit._max_episode_steps = max_episode_steps
-        self.max_episode_steps = max_episode_steps or min(filter(None, limits), default=None)
+        self.max_episode_steps = max_episode_steps or min(limits, default=None)
         self._steps = self._episode_steps = 0
         for name in ("observation_space", "action_space"):
             _check_space(name, getattr(env, name, None))
@@ -87,9 +90,12 @@ class CheckedEnv(gym.Wrapper):
         done = self._truth("done", done)
         if info.get(TRUNCATED) is not None:
             self._truth(f"info[{TRUNCATED!r}]", info[TRUNCATED])
-        if self._episode_steps == self.max_episode_steps and not done:
+        if self._is_at_limit() and not done:
             done, info = True, {**info, TRUNCATED: True}
         return observation, self._reward(reward), done, info
+
+    def _is_at_limit(self) -> bool:
+        return self.max_episode_steps is not None and self._episode_steps >= self.max_episode_steps
 
     def _observation(self, observation: Any, place: Callable[[], str]) -> Any:
         """A checked copy, in float32 if it is one vector of real numbers."""

@@ -89,12 +89,21 @@ def make_environment(
         reason = first_line(error)
         if getattr(error, "name", None) in gymnasium.PACKAGES:
             reason += f"; {gymnasium.INSTALL}"
-        parameter = "env_name" if isinstance(name, str) else "make_env"
-        raise invalid(parameter, name, f"an environment that works here ({reason})") from None
+        allowed = f"an environment that works here ({reason})"
+        raise invalid(_parameter(name), name, allowed) from None
     seeded.seed(seed)
     from labkit.environments.truncation import TruncatingGymWrapper  # imports TensorFlow
 
-    return TruncatingGymWrapper(seeded, bootstrap_time_limits)
+    try:
+        return TruncatingGymWrapper(seeded, bootstrap_time_limits)
+    except (TypeError, ValueError) as error:  # a space for which TF-Agents has no specification
+        allowed = f"an environment with spaces of Gym's own kinds ({first_line(error)})"
+        raise invalid(_parameter(name), name, allowed) from None
+
+
+def _parameter(name: Any) -> str:
+    """The parameter that an environment comes from."""
+    return "env_name" if isinstance(name, str) else "make_env"
 
 
 def _maker(source: Any) -> Callable[[], Any]:

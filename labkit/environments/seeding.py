@@ -141,6 +141,7 @@ def raw_env(env: "PyEnvironment") -> Any:
 def environment_name(env: "PyEnvironment") -> str:
     """The registered id, with Gymnasium's prefix; or the class, if it is not registered."""
     raw = raw_env(env)
-    if raw.spec is None:
+    name = getattr(getattr(raw, "spec", None), "id", None)
+    if not isinstance(name, str):
         return type(raw).__name__
-    return raw.spec.id if isinstance(raw, gym.Env) else f"{gymnasium.PREFIX}{raw.spec.id}"
+    return name if isinstance(raw, gym.Env) else f"{gymnasium.PREFIX}{name}"

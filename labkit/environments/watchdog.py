@@ -33,14 +33,19 @@ class Watchdog:
 
     Raises:
         RunError: the second process did not start.
+        StorageError: the folder for temporary files is full.
     """
 
     def __init__(self, limit: float = 0, folder: Path | None = None):
         self._count = 0
         self._child: subprocess.Popen | None = None
         if limit:
-            with tempfile.NamedTemporaryFile() as file:
-                file.truncate(8)
+            # Not at the top: the second process runs this file without labkit.
+            from labkit.errors import RunError, storage
+
+            with tempfile.NamedTemporaryFile(buffering=0) as file:
+                with storage(Path(file.name)):
+                    file.write(bytes(8))  # not truncate: the first write to a hole may be fatal
                 self._shared = mmap.mmap(file.fileno(), 8)
                 # Started while the file has its name; -I -S: nothing but the standard library.
                 arguments = [
@@ -55,9 +60,6 @@ class Watchdog:
                 answer = self._child.stdout.fileno()  # type: ignore[union-attr]  # opened above
                 if not select.select([answer], [], [], START_SECONDS)[0] or not os.read(answer, 1):
                     self.close()
-                    # Not at the top: the second process runs this file without labkit.
-                    from labkit.errors import RunError
-
                     raise RunError(
                         f"the watchdog of the environment did not start within {START_SECONDS} s; "
                         "environment_timeout=0 trains without it"

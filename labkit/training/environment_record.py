@@ -68,11 +68,12 @@ def check_same_environment(run: Run, env: "PyEnvironment") -> None:
     """
     file, found = run.path / FILE, describe(env)
     with storage(file):
-        rows = len(read_metrics(run.path, repaired=True))
-        begun = checkpoint.latest(run.path / "checkpoints") is not None or rows
+        begun = checkpoint.latest(run.path / "checkpoints") is not None
+        # Only without a checkpoint: beside one, a lost `metrics.csv` is created again later.
+        begun = begun or len(read_metrics(run.path, repaired=True)) > 0
         if not (begun and file.exists()):
             run.check_lock()
-            write_atomically(file, json.dumps(found, indent=2) + "\n")
+            write_atomically(file, json.dumps(found, indent=2) + "\n", durable=True)
             return
         theirs = read_record(run.path)
     if differing := differences(theirs, found):

@@ -40,7 +40,7 @@ from labkit.training.learner import Learner, name_last_checkpoint
 from labkit.training.live_plot import LivePlot
 from labkit.training.progress import progress
 from labkit.training.resuming import check_same
-from labkit.training.run_directory import Run, open_run, removed_if_rejected
+from labkit.training.run_directory import RAY_SUMMARY, Run, open_run, removed_if_rejected
 from labkit.training.signals import StopRequest, stop_request
 
 
@@ -114,6 +114,7 @@ def train(
                 stack.callback(env.close)
         check_same_environment(run, components.collect_env)
         if checkpoint.latest(folder) is None:
+            (run.path / RAY_SUMMARY).unlink(missing_ok=True)  # of a warm-up that was stopped
             if given:
                 check_untrained(components)
             else:

@@ -115,7 +115,10 @@ def check_columns(folder: Path) -> None:
 def is_lost(folder: Path) -> bool:
     """Whether `metrics.csv` is missing or holds nothing, not even a header."""
     file = folder / FILE
-    return not file.exists() or (file.is_file() and not file.read_bytes().strip(b"\0 \r\n"))
+    if not file.is_file():
+        return not file.exists()
+    with file.open("rb") as stream:  # in blocks: every row of a long run asks this
+        return not any(block.strip(b"\0 \r\n") for block in iter(lambda: stream.read(4096), b""))
 
 
 def create(folder: Path) -> None:
@@ -141,7 +144,9 @@ def is_table(folder: Path) -> bool:
 
 
 def set_aside(folder: Path) -> Path:
-    """Renames `metrics.csv` to `metrics-1.csv`, or the next number, and begins an empty one.
+    """Copies `metrics.csv` to `metrics-1.csv`, or the next number, and begins an empty one.
+
+    A kill in between leaves both files, and the next start does the same once more.
 
     Returns:
         The new path of the rows.
@@ -152,7 +157,7 @@ def set_aside(folder: Path) -> Path:
     names = (folder / f"metrics-{number}.csv" for number in itertools.count(1))
     aside = next(name for name in names if not name.exists())
     with storage(folder / FILE):
-        (folder / FILE).rename(aside)
+        write_atomically(aside, (folder / FILE).read_bytes(), durable=True)
         create(folder)
     return aside
 

@@ -20,7 +20,7 @@ from labkit.sac.saved_policy import CHECKED
 from labkit.training.config_file import read_config, read_removed
 from labkit.training.environment_record import read_record
 from labkit.training.resuming import is_finished
-from labkit.training.run_directory import read_metrics
+from labkit.training.run_directory import RAY_SUMMARY, read_metrics
 
 LICENSE = "apache-2.0"  # labkit's
 SHOWN = (
@@ -80,7 +80,7 @@ def read_facts(folder: Path) -> RunFacts:
         removed=read_removed(folder),
         commit=content.get("commit"),
         versions=dict(content.get("versions") or {}),
-        on_ray=(folder / "ray.json").is_file(),
+        on_ray=(folder / RAY_SUMMARY).is_file(),
         environment=read_record(folder),
         evaluation=evaluation,
         env_steps=int(table.env_step.iloc[-1]) if len(table) else 0,

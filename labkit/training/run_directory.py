@@ -48,6 +48,7 @@ from labkit.training.metrics import read as read_metrics
 
 # In a checkout: the run whose policy the notebooks and `labkit watch` show. It is the best of
 # three runs with 300 000 env steps, a target entropy of -8 and otherwise labkit's defaults.
+RAY_SUMMARY = "ray.json"  # of a run that `labkit.train_on_ray` made
 TRACKED_POLICY = Path("results/minitaur/best-300000")
 PACKAGES = (
     "tensorflow",

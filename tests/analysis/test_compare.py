@@ -8,7 +8,6 @@ from pathlib import Path
 import attrs
 import gym
 import numpy as np
-import pandas as pd
 import pytest
 
 import labkit

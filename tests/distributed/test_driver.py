@@ -334,7 +334,7 @@ def test_no_limit_for_the_environment_is_none_for_the_run(small_config):
 
 
 def test_the_faults_of_earlier_starts_stay_in_the_summary(tmp_path):
-    file = tmp_path / driver.SUMMARY
+    file = tmp_path / driver.RAY_SUMMARY
     assert driver._earlier(file) == {}
     file.write_text('{"faults": [{"actor": "learner"}], "samples": 9}')
     run = run_directory.open_run(tmp_path / "run", labkit.SACConfig())
@@ -342,7 +342,7 @@ def test_the_faults_of_earlier_starts_stay_in_the_summary(tmp_path):
     ended = SimpleNamespace(run=run, faults=[{"actor": "learner"}, {"actor": "replay"}])
     ended._write = lambda summary: driver.Driver._write(ended, summary)
     driver.Driver.write_faults(ended)
-    found = json.loads((run.path / driver.SUMMARY).read_text())
+    found = json.loads((run.path / driver.RAY_SUMMARY).read_text())
     assert found == {"faults": ended.faults, "samples": 9}
     for damaged in ("", "[]", "3"):
         file.write_text(damaged)

@@ -9,6 +9,7 @@ from tf_agents.drivers.py_driver import PyDriver
 from tf_agents.policies.random_py_policy import RandomPyPolicy
 
 from labkit.environments.make import check_separate, check_specs, make_environment
+from labkit.environments.seeding import environment_name
 from labkit.errors import BrokenEnvironmentError, ParameterError
 from labkit.replay.transitions import Transition, layout_of
 from labkit.sac import evaluation
@@ -135,6 +136,9 @@ def limited(*steps):
     [
         (limited(30, 20), 20),
         (limited(20, 30), 20),
+        (limited(np.int64(6)), 6),
+        (limited(4.5), 5),  # as 0.45 s / 0.1 s; Gym ends at the first step that is not below it
+        (limited(float("inf"), 6), 6),
         (lambda: gym.wrappers.TimeLimit(gym.make("LabkitEndless-v0"), 3), 3),
         (lambda: gym.wrappers.TimeLimit(gym.wrappers.ClipAction(limited(7)()), 9), 7),
         (lambda: gym.wrappers.TimeLimit(gym.wrappers.ClipAction(limited(9)()), 7), 7),
@@ -143,6 +147,7 @@ def limited(*steps):
 def test_of_several_time_limits_the_smallest_holds(make, steps):
     for env, length in [(make_environment(make), steps), (make_environment(make, None, 25), 25)]:
         assert env.max_episode_steps == length
+        assert type(env.max_episode_steps) is int, "it is written as JSON"
         lasts = last_steps(env, length)
         assert [bool(step.is_last()) for step in lasts] == [False] * (length - 1) + [True]
         assert float(lasts[-1].discount) == 1.0
@@ -316,6 +321,14 @@ SPACES = [
     ({"observation_space": None}, "`observation_space` must be a gym.Space of .*, got None"),
     ({"action_space": box([-1, 2], [1, 2])}, r"`env_name` must be .*; action\[1\] of this one has"),
     (
+        {"observation_space": type("Custom", (gym.Space,), {})((2,), np.float32)},
+        r"`make_env` must be an environment with spaces of Gym's own kinds \(",
+    ),
+    (
+        {"action_space": gym.spaces.Box(0, 1, (2,), dtype=bool)},
+        r"`make_env` must be an environment with spaces of Gym's own kinds \(",
+    ),
+    (
         {"action_space": box([-1e38], [1e38])},
         r"`env_name` must be .* within ±1e\+09; .* -1e\+38 to",
     ),
@@ -327,6 +340,11 @@ def test_spaces_that_cannot_be_used_are_refused(spaces, expected):
     with pytest.raises(ParameterError, match=f"^{expected}") as caught:
         check_specs(make_environment(type("Mine", (Endless,), spaces)))
     assert "\n" not in str(caught.value)
+
+
+def test_an_attribute_spec_of_the_users_own_is_no_registered_name():
+    env = make_environment(type("Mine", (Endless,), {"spec": {"weight": 3}}))
+    assert environment_name(env) == "Mine"
 
 
 def test_an_environment_without_spaces_is_refused():

@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
+from small_disk import fill, small_disk
 
 from labkit.environments.watchdog import Watchdog
-from labkit.errors import RunError
+from labkit.errors import RunError, StorageError
 
 
 @pytest.mark.timeout(60)
@@ -57,6 +59,15 @@ def test_a_step_that_was_suspended_together_with_its_watcher_goes_on():
         assert process.wait(timeout=20) == 0
     finally:
         process.kill()
+
+
+def test_a_full_folder_for_temporary_files_is_named(tmp_path, monkeypatch):
+    """Without the check, the first write to the shared counter would kill the process."""
+    with small_disk(tmp_path / "disk", 64) as disk:
+        monkeypatch.setattr(tempfile, "tempdir", str(disk))
+        fill(disk)
+        with pytest.raises(StorageError, match=f"^{disk}/.* cannot be written .No space left"):
+            Watchdog(limit=300)
 
 
 def test_a_watchdog_that_does_not_start_is_an_error(monkeypatch):

@@ -88,6 +88,26 @@ def test_a_run_that_never_trained_takes_the_corrected_environment(small_config, 
     assert train(config, tmp_path, Target).metrics().gradient_step.max() == 10
 
 
+@pytest.mark.parametrize("content", [None, b"", bytes(100)], ids=["removed", "empty", "NULs"])
+def test_a_run_whose_metrics_were_lost_resumes_from_its_checkpoint(small_config, tmp_path, content):
+    """As after a power failure: the file is gone, empty, or holds only NULs."""
+    fields = {"env_name": "Target", "replay": "tf_uniform", "num_eval_episodes": 1}
+    train(small_config(**fields, num_iterations=10), tmp_path, Target)
+    (tmp_path / "metrics.csv").unlink()
+    if content is not None:
+        (tmp_path / "metrics.csv").write_bytes(content)
+    run = train(small_config(**fields, num_iterations=20), tmp_path, Target)
+    assert run.metrics().gradient_step.tolist() == [10, 15, 20, 20], "10: played again"
+
+
+def test_a_record_of_ray_from_a_stopped_warm_up_is_removed(small_config, tmp_path):
+    config = small_config(env_name="Target", replay="tf_uniform", num_iterations=10)
+    run = run_directory.open_run(tmp_path, config)
+    (tmp_path / run_directory.RAY_SUMMARY).write_text("{}")
+    labkit.train(config, run, make_env=Target)
+    assert not (tmp_path / run_directory.RAY_SUMMARY).exists()
+
+
 def test_a_damaged_row_does_not_keep_a_run_from_beginning_again(small_config, tmp_path):
     config = small_config(env_name="Target", replay="tf_uniform", num_iterations=10)
     train(config, tmp_path, Target)

@@ -2,6 +2,7 @@
 
 import codecs
 import math
+from pathlib import Path
 
 import pytest
 
@@ -124,6 +125,30 @@ def test_a_lost_file_begins_again_at_the_checkpoint(run, how):
     assert lost.startswith(f"{file} has lost {rows} of the {length} bytes that it had at gradient")
     run.log(env_step=40, gradient_step=40)
     assert steps(run) == [40]
+
+
+def test_a_row_does_not_read_all_rows_before_it(run, monkeypatch):
+    """Else a long run with `log_interval=1` would spend most of its time with reading."""
+    read = []
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or b"")
+    run.log(env_step=40, gradient_step=40)
+    assert not read
+
+
+def test_rows_set_aside_by_a_start_that_was_killed_are_kept(run, monkeypatch):
+    rows = (run.path / "metrics.csv").read_bytes()
+
+    def killed(folder):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics, "create", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.set_metrics_aside()
+    assert run_directory.open_run(run.path, SACConfig()).path == run.path
+    aside = run.set_metrics_aside()
+    assert {file.read_bytes() for file in (run.path / "metrics-1.csv", aside)} == {rows}
+    assert steps(run) == []
 
 
 @pytest.mark.parametrize("how", LOSSES)
