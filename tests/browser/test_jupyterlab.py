@@ -14,7 +14,8 @@ from test_exercises import EXERCISES, SET_UP, heading_at, read
 from labkit.replay.ports import free_port
 from labkit.training.run_directory import TRACKED_POLICY
 
-lab = pytest.importorskip("lab", reason="Playwright is not installed")
+pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+import lab
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))

@@ -12,7 +12,8 @@ import labkit
 from labkit.plotting import replay_3d
 from labkit.training.run_directory import TRACKED_POLICY
 
-lab = pytest.importorskip("lab", reason="Playwright is not installed")
+pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+import lab
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACKED = ROOT / TRACKED_POLICY / "replay.html"

@@ -518,10 +518,32 @@ def test_the_address_auto_is_that_of_the_environment_variable(monkeypatch):
     ray_cluster.check_address("auto")
 
 
+SLOW_AGENTS = """
+import sys, time
+if "agent" in " ".join(sys.orig_argv):
+    time.sleep(25)
+"""
+STARTED = """
+from labkit.distributed.ray_cluster import connection
+with connection(None, 1):
+    print('started')
+"""
+
+
+@pytest.mark.slow
+def test_ray_starts_on_a_machine_too_busy_to_load_its_agents_in_time(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(SLOW_AGENTS)  # each Python begins with it
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", STARTED]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
+    assert done.stdout == "started\n", done.stderr
+
+
 def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
     """All actors run; only Reverb can be reached from outside; no process is left."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where `Line` is
-    settings = small_config(env_name="Line", num_iterations=100, log_interval=20, eval_interval=50)
+    # The learner may be 100 steps ahead of the worker: a longer run uses its later weights.
+    settings = small_config(env_name="Line", num_iterations=150, log_interval=30, eval_interval=75)
     run = run_directory.open_run(tmp_path, settings)
     spy = Spy(run)
     before = set(descendants(os.getpid()))
@@ -532,15 +554,15 @@ def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
 
     table = run.metrics()
     logged, evaluated = table[table.critic_loss.notna()], table[table.eval_return.notna()]
-    assert logged.gradient_step.tolist() == [20, 40, 60, 80, 100]
+    assert logged.gradient_step.tolist() == [30, 60, 90, 120, 150]
     assert logged.env_step.is_monotonic_increasing
     assert (
-        300 <= logged.env_step.iloc[0] <= logged.env_step.iloc[-1] <= 300 + 100 + 100 + 10
+        300 <= logged.env_step.iloc[0] <= logged.env_step.iloc[-1] <= 300 + 150 + 100 + 10
     )  # the limiter's buffer, batches fetched ahead
-    assert evaluated.gradient_step.iloc[-1] == 100
+    assert evaluated.gradient_step.iloc[-1] == 150
     assert len(evaluated.eval_returns.iloc[-1]) == 2
     assert (run.path / "policy" / "saved_model.pb").exists()
-    assert (run.path / "checkpoints" / "000000100" / "replay" / "DONE").exists()
+    assert (run.path / "checkpoints" / "000000150" / "replay" / "DONE").exists()
     summary = json.loads((run.path / "ray.json").read_text())
     assert summary["faults"] == []
     assert summary["staleness_max"] >= summary["staleness_median"] >= 0

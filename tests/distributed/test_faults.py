@@ -177,26 +177,6 @@ def test_a_killed_head_of_ray_ends_the_run_in_one_line(tmp_path, monkeypatch, sm
     assert json.loads((run.path / "ray.json").read_text())["faults"][:1] == earlier["faults"]
 
 
-SLOW_AGENTS = """
-import sys, time
-if "agent" in " ".join(sys.orig_argv):
-    time.sleep(25)
-"""
-STARTED = """
-from labkit.distributed.ray_cluster import connection
-with connection(None, 1):
-    print('started')
-"""
-
-
-def test_ray_starts_on_a_machine_too_busy_to_load_its_agents_in_time(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(SLOW_AGENTS)  # each Python begins with it
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-c", STARTED]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
-    assert done.stdout == "started\n", done.stderr
-
-
 INTERRUPTED = """
 import sys
 sys.path[:0] = sys.argv[1].split(':')

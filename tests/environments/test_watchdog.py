@@ -32,7 +32,7 @@ def test_closing_does_not_wait_for_a_process_that_the_environment_forked():
 SUSPENDED = """
 import time
 from labkit.environments.watchdog import Watchdog
-watchdog = Watchdog(limit=3)
+watchdog = Watchdog(limit=6)
 watchdog.turn()
 print("begins", flush=True)
 for _ in range(20):
@@ -53,7 +53,7 @@ def test_a_step_that_was_suspended_together_with_its_watcher_goes_on():
         assert process.stdout.readline() == "begins\n"
         time.sleep(1.2)  # the watcher has looked at the step
         os.killpg(process.pid, signal.SIGSTOP)
-        time.sleep(7)
+        time.sleep(8)
         os.killpg(process.pid, signal.SIGCONT)
         assert process.stdout.readline() == "ended\n"
         assert process.wait(timeout=20) == 0

@@ -25,6 +25,13 @@ BEFORE_THE_WARM_UP = {
     *("sac-critic-code", "sac-critic-checked", "sac-actor-code", "sac-alpha-code"),
     "sac-polyak-code",
 }
+# The tutorial's own training loop, and the sections that use what it made.
+TUTORIAL_LOOP = {
+    *("15598a06", "2b3725fe", "2cb65d11", "42b55013"),
+    *("a107656b", "5fa3981a", "new-weights", "f93a01cb"),
+}
+# What is left trains, evaluates and draws one run.
+TRAINING_ALONE = WITHOUT_FILMS | BEFORE_THE_WARM_UP | TUTORIAL_LOOP
 
 
 FEW_FRAMES = """\

@@ -130,12 +130,11 @@ def machine(tmp_path_factory):
     venv = Path(os.environ.get("COLAB_STAND_IN") or home / "venv")
     if not venv.exists():
         # uv prepares the stand-in, because pip needs minutes. In it, colab.py finds pip alone.
-        tools = home / "tools"
-        for folder in (venv, tools):
-            subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=300)
-        pip = [tools / "bin" / "python", "-m", "pip", "install", "-q", "uv"]
+        tools, python = home / "tools", venv / "bin" / "python"
+        subprocess.run([sys.executable, "-m", "venv", venv], check=True, timeout=300)
+        pip = [python, "-m", "pip", "install", "-q", "--target", tools, "uv"]
         subprocess.run(pip, check=True, timeout=300)
-        uv = [tools / "bin" / "uv", "pip", "install", "-q", "--python", venv / "bin" / "python"]
+        uv = [tools / "bin" / "uv", "pip", "install", "-q", "--python", python]
         subprocess.run([*uv, *PREINSTALLED.split()], check=True, timeout=1500)
     stub = home / "stub" / "google" / "colab"
     stub.mkdir(parents=True)

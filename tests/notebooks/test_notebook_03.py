@@ -13,10 +13,9 @@ import sys
 import abridged
 import attrs
 import nbformat
-import nbval_run
 import papermill
 import pytest
-from test_notebooks import MACHINE_PATH, outputs
+from test_notebooks import MACHINE_PATH, assert_tagged_outputs_are_committed, outputs
 
 import labkit
 from labkit.config import SACConfig
@@ -72,6 +71,10 @@ def test_it_runs_and_its_output_is_clean(executed):
         assert not NOISE.search(text), text
 
 
+def test_tagged_outputs_are_the_committed_ones(executed):
+    assert_tagged_outputs_are_committed(executed[1], nbformat.read(NOTEBOOK, as_version=4))
+
+
 def test_what_it_leaves(executed):
     directory, _ = executed
     run = directory / "my run"
@@ -99,7 +102,7 @@ def test_it_runs_again_on_its_finished_run(executed):
     """For its figures: nothing is left to train, and nothing measured changes."""
     directory, _ = executed
     before = (directory / "my run" / "metrics.csv").read_bytes()
-    copy = abridged.write(directory, abridged.WITHOUT_FILMS, few_frames=True)
+    copy = abridged.write(directory, abridged.TRAINING_ALONE, few_frames=True)
     done = papermill_cli(directory, copy, **SMALL)
     assert done.returncode == 0, done.stderr[-3000:]
     assert (directory / "my run" / "metrics.csv").read_bytes() == before
@@ -114,16 +117,8 @@ def test_without_pybullet_the_replay_is_one_line(capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(500)
-def test_tagged_outputs_are_the_committed_ones(tmp_path):
-    small = {"num_iterations": 20, "initial_collect_steps": 300, "eval_interval": 0}
-    small |= {"interim_eval_episodes": 1, "num_eval_episodes": 1, "run_dir": str(tmp_path / "run")}
-    nbval_run.compare(NOTEBOOK, tmp_path, small, leave_out=abridged.WITHOUT_FILMS)
-
-
-@pytest.mark.slow
 def test_it_collects_in_another_process(tmp_path):
-    copy = abridged.write(tmp_path, abridged.WITHOUT_FILMS, few_frames=True)
+    copy = abridged.write(tmp_path, abridged.TRAINING_ALONE, few_frames=True)
     done = papermill_cli(tmp_path, copy, **{**SMALL, "num_collectors": "2"})
     assert done.returncode == 0, done.stderr[-3000:]
     notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)

@@ -263,10 +263,9 @@ def test_the_text_compares_the_ray_executor_with_baselines():
 @pytest.mark.slow
 def test_the_ray_workers_run_small():
     """The Ray worker measures the learner's rate; the collection benchmark covers both servers."""
-    # A rollout worker asks for weights every 10 env steps: it must do so before the learner ends.
-    measured = implementations.run(
-        "benchmarks.run_ray", ["--warmup", "4", "--iterations", "100", "--initial", "260"]
-    )
+    # The learner may be 100 steps ahead of the worker, which asks for weights every 10 env steps.
+    longer = ["--warmup", "4", "--iterations", "160", "--initial", "260"]
+    measured = implementations.run("benchmarks.run_ray", longer)
     assert measured["rate"] > 0
     assert measured["staleness_max"] >= measured["staleness_median"] >= 0
     case = collection.measure(1, 2.0)

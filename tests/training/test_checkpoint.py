@@ -393,17 +393,15 @@ def test_damaged_files_and_a_full_disk_lose_nothing():
     }
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
-def test_an_interrupted_run_leaves_a_checkpoint_and_resumes(tmp_path, number):
+def test_a_terminated_run_leaves_a_checkpoint_and_resumes(tmp_path):
+    """SIGINT is tested in `test_local`, in this process."""
     path = tmp_path / "run"
     process = start(path)
     deadline = time.monotonic() + 90
     while not checkpoint.latest(path / "checkpoints") and time.monotonic() < deadline:
         time.sleep(0.01)
     assert checkpoint.latest(path / "checkpoints"), "no checkpoint came"
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     stopped = checkpoint.steps(path / "checkpoints")[-1]

@@ -148,6 +148,12 @@ def _in_logger(module):
     def saved(_, logger):
         record("policy saved", step=getattr(logger, "spied_step", 0))
 
+    def faster(logger):
+        logger.spied_calls = getattr(logger, "spied_calls", 0) + 1
+        return clock(logger) + 0.3 * logger.spied_calls  # seconds
+
+    # Checkpoints by time come in a run of one second, too, and none would with the default.
+    clock, module.RunLogger.seconds = module.RunLogger.seconds, faster
     after(module.RunLogger, "log", logged)
     after(module.RunLogger, "save_policy", saved)
 
