@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import attrs
+import first_cells
 import nbformat
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ import pytest
 from scipy import stats
 from test_notebooks import MACHINE_PATH, assert_tagged_outputs_are_committed, outputs
 
+from labkit.errors import ParameterError
 from labkit.training import run_directory
 
 ROOT = Path(__file__).parents[2]
@@ -103,19 +105,23 @@ def test_it_runs_small_on_two_nodes(tmp_path):
     ("name", "value", "allowed"),
     [
         ("collectors", "(0,)", "one or more whole numbers from 1 to 64"),
-        ("watch_seconds", "0", "a whole number from 1 to 3 600"),
-        ("learning_rate", "0", "a number above 0 and up to 1"),
-        ("run_dir", "4", "the path of the directory for the runs"),
+        ("watch_seconds", 0, "a whole number from 1 to 3 600"),
+        ("learning_rate", 0, "a number above 0 and up to 1"),
+        ("run_dir", 4, "the path of the directory for the runs"),
+        ("eval_interval", -1, "a whole number from 0 to"),
         ("env_name", "Nope", "one of the "),
     ],
 )
-def test_a_mistake_is_one_line(name, value, allowed, tmp_path):
-    command = [sys.executable, "-m", "papermill", str(NOTEBOOK), "out.ipynb"]
-    wrong = ["-p", name, value]
-    done = subprocess.run(
-        [*command, *wrong], cwd=tmp_path, capture_output=True, text=True, timeout=200
-    )
-    line = f"ParameterError: `{name}` must be {allowed}"
+def test_a_mistake_is_one_line_before_any_work(name, value, allowed):
+    with pytest.raises(ParameterError, match=f"^`{name}` must be {allowed}") as caught:
+        first_cells.execute(NOTEBOOK, "ray-07d", **{name: value})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mistake_is_the_last_line_of_papermill(tmp_path):
+    command = [sys.executable, "-m", "papermill", str(NOTEBOOK), "out.ipynb", "-p", "seed", "-1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    line = "ParameterError: `seed` must be a whole number from 0 to"
     assert done.stderr.strip().splitlines()[-1].startswith(line), done.stderr[-2000:]
 
 

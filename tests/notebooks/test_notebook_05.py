@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import first_cells
 import nbformat
 import papermill
 import pytest
 from test_compare import write_run
 
+from labkit.errors import ParameterError
 from labkit.training.run_directory import TRACKED_POLICY
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "05_compare_runs.ipynb"
@@ -126,10 +128,16 @@ def test_runs_of_a_gymnasium_environment_without_distances(tmp_path):
 )
 def test_a_wrong_parameter_is_one_line(tmp_path, parameters, message):
     write_run(tmp_path / "runs" / "only", 0, [0.0, 1.0])
+    with pytest.raises(ParameterError) as caught:
+        first_cells.execute(NOTEBOOK, "4a77cd75", **{"runs": str(tmp_path / "runs"), **parameters})
+    assert str(caught.value) == message
+
+
+def test_a_wrong_parameter_stops_the_notebook(tmp_path):
     with pytest.raises(papermill.PapermillExecutionError) as error:
-        execute(tmp_path, **{"runs": str(tmp_path / "runs"), **parameters})
+        execute(tmp_path, runs="")
     assert error.value.ename == "ParameterError"
-    assert error.value.evalue == message
+    assert error.value.evalue.startswith("`runs` must be the path of a folder")
 
 
 def test_committed_executed_in_order_on_the_tracked_runs(committed):

@@ -4,6 +4,7 @@ import itertools
 import re
 from pathlib import Path
 
+import first_cells
 import nbformat
 import numpy as np
 import papermill
@@ -85,13 +86,10 @@ def test_a_bad_parameter_is_one_line(name, value, message):
         ("policy", 5, "`policy` must be the path of a run directory, got 5"),
     ],
 )
-def test_a_bad_parameter_stops_the_notebook_before_any_work(name, value, message, tmp_path):
-    with pytest.raises(papermill.PapermillExecutionError) as error:
-        papermill.execute_notebook(
-            str(NOTEBOOK), str(tmp_path / "out.ipynb"), {name: value}, progress_bar=False
-        )
-    assert error.value.ename == "ParameterError"
-    assert error.value.evalue == message
+def test_a_bad_parameter_stops_the_notebook_before_any_work(name, value, message):
+    with pytest.raises(ParameterError) as caught:
+        first_cells.execute(NOTEBOOK, "check", **{name: value})
+    assert str(caught.value) == message
 
 
 def test_the_font_of_the_film_strips_has_every_letter_of_a_setting():
