@@ -26,6 +26,13 @@ NO_PROXY = ("no_grpc_proxy", "no_proxy")  # gRPC reads the lower-case names
 PR_SET_PDEATHSIG = 1  # from Linux' sys/prctl.h
 
 
+def cpu_cores() -> int:
+    """The CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def prepare() -> None:
     """Sets what TensorFlow, gym, pygame and MuJoCo read when they load; safe to repeat.
 

@@ -34,6 +34,17 @@ def test_numpy_multiplies_in_one_thread(imports, chosen, threads):
     assert json.loads(done.stdout) == [threads]
 
 
+@pytest.mark.parametrize(("chosen", "threads"), [(None, "1"), ("4", "4")])
+def test_tensorflow_multiplies_in_one_thread_unless_the_user_says_otherwise(chosen, threads):
+    environment = {name: value for name, value in os.environ.items() if "_NUM_" not in name}
+    if chosen:
+        environment["TF_NUM_INTRAOP_THREADS"] = chosen
+    code = "import labkit, os; print(os.environ['TF_NUM_INTRAOP_THREADS'])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == threads
+
+
 @pytest.mark.parametrize(
     ("found", "display", "before", "after"),
     [

@@ -6,7 +6,6 @@ frame, a video file, a Ray task, a robot of Gymnasium, an ONNX model. `ok` and `
 """
 
 import importlib.metadata
-import os
 import platform
 import shutil
 import socket
@@ -25,7 +24,7 @@ from labkit.environments import gymnasium
 from labkit.environments.make import make_environment
 from labkit.errors import RunError, first_line
 from labkit.replay.ports import faces_outward
-from labkit.runtime import installed_version
+from labkit.runtime import cpu_cores, installed_version
 
 LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"  # in a checkout only
 # Whether dm-reverb has a wheel for this system; requirements.lock has the same condition.
@@ -84,8 +83,7 @@ def devices() -> Finding:
     if not np.allclose(ones @ ones, 64):
         return FAILS, "TensorFlow's matrix product is wrong"
     gpus = tf.config.list_physical_devices("GPU")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return OK, f"TensorFlow {tf.__version__}: {len(gpus) or 'no'} GPU, {cores} CPU cores"
+    return OK, f"TensorFlow {tf.__version__}: {len(gpus) or 'no'} GPU, {cpu_cores()} CPU cores"
 
 
 def reverb() -> Finding:

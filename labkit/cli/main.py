@@ -3,7 +3,6 @@
 Each command imports its module when it is called: `--help` loads neither papermill nor TensorFlow.
 """
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import click
 
 from labkit import __version__
 from labkit.errors import ParameterError, RunError
+from labkit.runtime import cpu_cores
 
 
 class CommandGroup(click.Group):
@@ -81,7 +81,8 @@ def run(notebook: Path, pairs: tuple[tuple[str, str], ...]) -> None:
 )
 @click.option(
     "--workers",
-    default=os.cpu_count() or 1,
+    type=int,
+    default=cpu_cores,
     show_default=False,
     help="Runs at a time; by default the number of CPUs.",
 )

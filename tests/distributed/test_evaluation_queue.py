@@ -23,6 +23,17 @@ def short_switches():
     sys.setswitchinterval(before)
 
 
+def test_beyond_twenty_requests_the_oldest_are_dropped():
+    queue = EvaluationQueue()
+    for version in range(1, 26):
+        queue.add(request(version))
+    waiting, done = [], None
+    while (found := queue.next(done)) is not None:
+        waiting.append(found.version)
+        done = found.key
+    assert waiting == list(range(6, 26))
+
+
 def test_two_threads_lose_and_repeat_no_request(short_switches):
     queue, errors, served = EvaluationQueue(), [], []
     end = threading.Event()

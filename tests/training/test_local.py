@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import shutil
 import signal
@@ -30,6 +31,33 @@ from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy, random_policy
 from labkit.training import components, learner, local, logger, run_directory
 from labkit.training.signals import StopRequest
+
+
+def test_the_return_of_the_collected_episodes_is_that_of_the_last_ten():
+    class Episodes(gym.Env):
+        """One step each; the return is the episode's number."""
+
+        observation_space = action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+        number = 0
+
+        def reset(self):
+            return np.zeros(1, np.float32)
+
+        def step(self, action):
+            self.number += 1
+            return np.zeros(1, np.float32), self.number, True, {}
+
+    def collector():
+        return Collector(env, random_policy(env.action_spec(), seed=0), lambda _: None)
+
+    env = make_environment(Episodes, seed=0)
+    first, second = collector(), collector()
+    assert math.isnan(first.mean_return())
+    first.run(12)
+    assert first.mean_return() == np.mean(range(3, 13))
+    second.set_state(first.get_state())
+    second.run(1)
+    assert second.mean_return() == np.mean(range(4, 14))
 
 
 def test_evaluations_do_not_disturb_the_first_300_transitions():

@@ -470,6 +470,14 @@ def test_start_run_takes_what_is_its_own(tmp_path):
     assert (run.path / "config.json").exists()
 
 
+def test_start_run_resumes_unless_told_otherwise(tmp_path):
+    paths = [
+        run_directory.start_run({"run_dir": str(tmp_path / "x"), **more}).path.name
+        for more in ({}, {}, {"resume": "never"}, {"resume": "auto"})
+    ]
+    assert paths == ["x", "x", "x-2", "x"]
+
+
 def test_a_run_without_a_target_entropy_had_that_of_tf_agents(tmp_path):
     run_directory.open_run(tmp_path, SACConfig(target_entropy=-8))
     content = json.loads((tmp_path / "config.json").read_text())
