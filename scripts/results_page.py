@@ -49,9 +49,9 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
     if table.setting.nunique() > 1:
         written.append(target / "factors.png")
         title = f"after {spaced(study.ABLATION_BUDGET)} env steps"
-        comparison_plots.ranking(ablations.several(table), title=title).savefig(
-            written[-1], dpi=110
-        )
+        comparison_plots.ranking(
+            ablations.several(table), title=title, baseline="defaults"
+        ).savefig(written[-1], dpi=110)
         sections.append(ablations.section(table, written[-1].name))
     steps = peers.ENV_STEPS
     same = study.LAST_EARLIER  # the peers have its target entropy

@@ -25,8 +25,8 @@ ESTOOL_STEPS = 3000
 # Scores of other methods on MinitaurBulletEnv-v0, and the return at which the environment itself
 # counts as solved (`gym.spec(…).reward_threshold`): (return, method and source).
 PUBLISHED_SCORES = (
-    (11.33, "PPO2, 2 000 000 env steps\n(rl-baselines-zoo)"),
-    (13.96, f"best of evolution strategies\n(estool, up to {ESTOOL_STEPS} steps)"),
+    (11.33, "PPO2, 2 000 000 env steps"),
+    (13.96, "evolution strategies (estool)"),
     (15.0, "solved (reward_threshold)"),
 )
 
@@ -97,7 +97,7 @@ def ranking(
     labels = compare.distinct_labels(list(order.index), MAX_LABEL_LENGTH)
     names = [textwrap.fill(label, MAX_LABEL_LENGTH // 2) for label in labels]
     most = max(len(name.splitlines()) for name in names)
-    with style.subplots(8, 1.2 + (0.25 + 0.17 * most) * len(names)) as (figure, axes):
+    with style.subplots(8, 1.2 + (0.18 + 0.13 * most) * len(names)) as (figure, axes):
         axes.axvline(0, color=style.GREY, linewidth=1)
         for row, (name, score) in enumerate(order.iterrows()):
             values = table["return"][table.setting == name]
