@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import gym
 import gymnasium
@@ -395,6 +396,18 @@ def test_the_page_s_environments_can_all_be_trained_in(monkeypatch):
         ("MyPendulum", "gymnasium:Pendulum-v1", 200),
         ("MyCar", "MountainCarContinuous-v0", 500),
     ]
+
+
+def test_the_page_scores_an_exported_policy(monkeypatch, capsys):
+    """Its lines run; tests/cli/test_export.py covers the module `policy` that an export has."""
+    (code,) = re.findall(r"^```python\n(.*?)```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+    def still():
+        return lambda observation: np.zeros(1, np.float32)
+
+    monkeypatch.setitem(sys.modules, "policy", SimpleNamespace(Policy=still))
+    exec(code, {})
+    assert re.match(r"mean return -1\d{3}\.\d\d ± .* over 20 episodes", capsys.readouterr().out)
 
 
 def test_the_page_has_the_settings_that_depend_on_the_environment():
