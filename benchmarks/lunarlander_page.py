@@ -103,7 +103,7 @@ because a run stops at its first lucky evaluation. So a run counts as solved onl
 "Evaluations" counts the evaluations until the run ended. The first of them evaluates the untrained policy: after the warm-up on the local executor, during it on Ray. "Minutes" are not comparable: other
 programs were running beside most of the runs. {replaced_sentence(rows)}
 
-![Mean return of each evaluation over env steps; dashed grey lines are replaced runs](curves.png)
+![Mean return of each evaluation over env steps; pale dashed lines are replaced runs](curves.png)
 
 {timing_text(timing)}
 """
@@ -194,7 +194,7 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
 def draw(folders: Sequence[Path]) -> Figure:
     """Draws every evaluation of every run: mean return over env steps."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7, 3.5), layout="constrained")
+        figure = Figure(figsize=(7, 4.2), layout="constrained")
         axes = figure.subplots()
         for folder in folders:
             table = run_directory.read_metrics(folder).dropna(subset="eval_return")

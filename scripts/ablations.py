@@ -69,10 +69,9 @@ def power_of(table: pd.DataFrame) -> str:
     count, tests = int((table.setting == "defaults").sum()), len(p_values_of(table))
     if count < 2 or not tests:
         return ""
-    # Of two groups with different numbers of seeds, the smaller one decides most.
-    power = statistics.power(2.0, (1.0, 1.0), 3, 0.05 / tests)
+    power = statistics.power(2.0, (1.0, 1.0), (count, 3), 0.05 / tests)
     return (
-        f"With three seeds in each group, the strictest of these tests detects a true difference of two standard deviations with a probability of {power:.0%}. "
+        f"With three seeds against the {count} of the defaults, the strictest of these tests detects a true difference of two standard deviations with a probability of {power:.0%}. "
         "So a large p-value does not show that a choice has no effect."
     )
 

@@ -165,7 +165,7 @@ def from_small_table() -> str:
         f"Seed 3 of `small-table` fell about as often: in {falls(SMALL, 3, 20_000, 100_000)} evaluation episodes from 20 000 env steps on, seed 1 in {falls(SMALL, 1, 20_000, 100_000)}. "
         "Then half of each batch was drawn from the newest 20 000 transitions and half from all (in the trials, from up to 200 000 in TF-Agents' buffer): "
         f"in the evaluations from 20 000 env steps on, {falls(TRIALS / 'recent-half', 3, 20_000, 60_000)} episodes of seed 3 ended in a fall, and {falls(SMALL, 3, 20_000, 60_000)} of the same seed with `small-table`. Of seed 1, {falls(TRIALS / 'recent-half', 1, 20_000, 52_500)} fell up to 52 500 env steps, and {falls(SMALL, 1, 20_000, 52_500)} with `small-table`. "
-        f"Its last evaluation had {final('recent-half', 3)}, that of seed 1 {final('recent-half', 1)}. With a target entropy of -4, seed 3 learned more slowly and was stopped. So this half became a default, at that time with a target entropy of -8; now it is -4 ([why](../README.md#how-the-plan-changed))."
+        f"In this trial, the last evaluation of seed 3 had {final('recent-half', 3)}, that of seed 1 {final('recent-half', 1)}. With a target entropy of -4, seed 3 learned more slowly and was stopped. So this half became a default, at that time with a target entropy of -8; now it is -4 ([why](../README.md#how-the-plan-changed))."
     )
 
 

@@ -34,6 +34,14 @@ def test_numpy_multiplies_in_one_thread(imports, chosen, threads):
     assert json.loads(done.stdout) == [threads]
 
 
+def test_the_cores_of_a_process_may_be_fewer_than_those_of_the_machine(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 2, 5}, raising=False)
+    assert runtime.cpu_cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert runtime.cpu_cores() == 7
+
+
 @pytest.mark.parametrize(("chosen", "threads"), [(None, "1"), ("4", "4")])
 def test_tensorflow_multiplies_in_one_thread_unless_the_user_says_otherwise(chosen, threads):
     environment = {name: value for name, value in os.environ.items() if "_NUM_" not in name}

@@ -142,7 +142,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected.tolist()
 
 
-def power(difference: float, stds: tuple[float, float], seeds: int, significance: float) -> float:
+def power(
+    difference: float,
+    stds: tuple[float, float],
+    seeds: int | tuple[int, int],
+    significance: float,
+) -> float:
     """The probability that Welch's two-sided t-test detects a true difference of two means.
 
     It is the share of `POWER_STUDIES` simulated studies with normally distributed scores, so its
@@ -152,10 +157,12 @@ def power(difference: float, stds: tuple[float, float], seeds: int, significance
     Args:
         difference: of the means.
         stds: standard deviation over seeds of each setting; not both 0.
-        seeds: of each setting, at least 2.
+        seeds: of each setting, at least 2; one number if both have as many.
         significance: level of the test, such as 0.05.
     """
-    generator, size = np.random.default_rng(0), (POWER_STUDIES, seeds)
-    ours, theirs = generator.normal(0.0, stds[0], size), generator.normal(difference, stds[1], size)
+    generator = np.random.default_rng(0)
+    counts = (seeds, seeds) if isinstance(seeds, int) else seeds
+    ours = generator.normal(0.0, stds[0], (POWER_STUDIES, counts[0]))
+    theirs = generator.normal(difference, stds[1], (POWER_STUDIES, counts[1]))
     found = stats.ttest_ind(ours, theirs, axis=1, equal_var=False).pvalue < significance
     return float(np.mean(found))

@@ -84,7 +84,7 @@ def run(notebook: Path, pairs: tuple[tuple[str, str], ...]) -> None:
     type=int,
     default=cpu_cores,
     show_default=False,
-    help="Runs at a time; by default the number of CPUs.",
+    help="Runs at a time; by default the number of CPU cores that this process may use.",
 )
 @parameters_option
 def sweep(

@@ -30,6 +30,7 @@ from labkit.training import (
     checkpoint,
     directory_contents,
     progress,
+    resuming,
     run_directory,
     run_lock,
     signals,
@@ -227,9 +228,16 @@ def _execute(
             raise RunError(_killed(output.parent)) from None
         except KeyboardInterrupt:
             return 130, f"interrupted; the results so far are in {output.parent}"
-        if stop.exists():  # its training ended early, and the cells after it ran
+        if stop.exists() and _is_unfinished(output.parent):  # the cells after the training ran
             return 130, f"stopped; the results so far are in {output.parent}"
     return 0, f"done: {output}"
+
+
+def _is_unfinished(run_dir: Path) -> bool:
+    """Whether a directory holds a run without its final evaluation; not in notebooks 05 and 06."""
+    if not (run_dir / "config.json").is_file():
+        return False
+    return not resuming.is_finished(run_dir, run_directory.read_config(run_dir))
 
 
 def _run_cells(execute_notebook: Callable[[], object]) -> None:

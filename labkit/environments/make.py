@@ -97,7 +97,7 @@ def make_environment(
     try:
         return TruncatingGymWrapper(seeded, bootstrap_time_limits)
     except (TypeError, ValueError) as error:  # a space for which TF-Agents has no specification
-        allowed = f"an environment with spaces of Gym's own kinds ({first_line(error)})"
+        allowed = f"an environment whose spaces TF-Agents can describe ({first_line(error)})"
         raise invalid(_parameter(name), name, allowed) from None
 
 

@@ -109,8 +109,10 @@ def return_curves(table: pd.DataFrame) -> Figure:
         handles = [
             Line2D([], [], color=GREY, label="mean of the seeds"),
             Patch(color=GREY, alpha=0.3, label="worst to best seed"),
-            Line2D([], [], color=BLUE, linestyle="--", linewidth=1, label="mean of large"),
         ]
+        if "large" in names:
+            dashed = Line2D([], [], color=BLUE, linestyle="--", linewidth=1, label="mean of large")
+            handles.append(dashed)
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
 

@@ -13,7 +13,8 @@ from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, subplots
 def critic_estimates(table: pd.DataFrame) -> Figure:
     """Draws estimated Q over the Monte-Carlo return: a dot for each action, a colour per episode.
 
-    A grey line shows where both are equal; a dashed one is lower by the mean gap.
+    A grey line shows where both are equal; a dashed one is shifted by the mean gap (estimate minus
+    return).
 
     `table` has a row for each action and the columns `episode`, `estimated` and `returned`, the
     last two in units of the scaled return.

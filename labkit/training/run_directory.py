@@ -46,9 +46,9 @@ from labkit.training.metrics import COLUMNS as COLUMNS  # many modules read runs
 from labkit.training.metrics import PER_EPISODE
 from labkit.training.metrics import read as read_metrics
 
+RAY_SUMMARY = "ray.json"  # of a run that `labkit.train_on_ray` made
 # In a checkout: the run whose policy the notebooks and `labkit watch` show. It is the best of
 # three runs with 300 000 env steps, a target entropy of -8 and otherwise labkit's defaults.
-RAY_SUMMARY = "ray.json"  # of a run that `labkit.train_on_ray` made
 TRACKED_POLICY = Path("results/minitaur/best-300000")
 PACKAGES = (
     "tensorflow",

@@ -110,6 +110,9 @@ def test_power_agrees_with_simulated_studies(seeds):
 
 def test_the_power_without_a_difference_is_nearly_the_level():
     assert statistics.power(0.0, (1.0, 1.0), 20, 0.05) == pytest.approx(0.05, abs=0.005)
+    same = statistics.power(1.0, (1.0, 2.0), 5, 0.05)
+    assert statistics.power(1.0, (1.0, 2.0), (5, 5), 0.05) == same
+    assert statistics.power(1.0, (1.0, 2.0), (5, 9), 0.05) > same + 0.05
 
 
 def test_holm_by_hand():

@@ -214,6 +214,25 @@ components.warm_up(config, made)
     assert not list((tmp_path / "run").glob(".stop-*"))
 
 
+@pytest.mark.parametrize(("last", "status"), [(10, 130), (20, 0)])
+def test_a_run_that_was_asked_to_stop_after_its_end_is_done(tmp_path, last, status):
+    """In a figure or a video, for example; one cell replaces the notebook."""
+    cell = f"""
+import os, pathlib
+import labkit
+from labkit.sac.evaluation import Evaluation
+run = labkit.open_run({str(tmp_path / "run")!r}, labkit.SACConfig(num_iterations=20, num_eval_episodes=2))
+score = Evaluation((1.0, 2.0), (9.0, 9.0), (0.0, 0.0))
+run.log_evaluation(score, env_step=30, gradient_step={last}, wall_seconds=1)
+pathlib.Path(os.environ["LABKIT_STOP"]).touch()
+"""
+    content = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip())])
+    content.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+    nbformat.write(content, tmp_path / "small.ipynb")
+    (tmp_path / "run").mkdir()
+    assert execute(tmp_path / "small.ipynb", tmp_path / "run", {}) == status
+
+
 @pytest.mark.parametrize(("failures", "status"), [(1, 0), (2, "the notebook's kernel ended twice")])
 def test_a_kernel_that_cannot_start_is_started_once_more(
     tmp_path, monkeypatch, capfd, failures, status

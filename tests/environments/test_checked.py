@@ -322,11 +322,11 @@ SPACES = [
     ({"action_space": box([-1, 2], [1, 2])}, r"`env_name` must be .*; action\[1\] of this one has"),
     (
         {"observation_space": type("Custom", (gym.Space,), {})((2,), np.float32)},
-        r"`make_env` must be an environment with spaces of Gym's own kinds \(",
+        r"`make_env` must be an environment whose spaces TF-Agents can describe \(",
     ),
     (
         {"action_space": gym.spaces.Box(0, 1, (2,), dtype=bool)},
-        r"`make_env` must be an environment with spaces of Gym's own kinds \(",
+        r"`make_env` must be an environment whose spaces TF-Agents can describe \(",
     ),
     (
         {"action_space": box([-1e38], [1e38])},

@@ -130,6 +130,7 @@ def test_notebook_03_quotes_the_ablations():
     ):
         p_values = ablations.p_values_of(rows, base)
         corrected |= zip(p_values, statistics.holm(list(p_values.values())), strict=True)
+    tests = len(p_values)  # with the defaults
     earlier = {name: corrected[name] for name in study.EARLIER_ABLATIONS}
     smallest = min(earlier, key=earlier.get)
     text = (ROOT / "notebooks" / "03_sac_minitaur.ipynb").read_text()
@@ -151,7 +152,12 @@ def test_notebook_03_quotes_the_ablations():
     lower = [f"{runs['mean']['defaults'] - runs['mean'][name]:.1f}" for name in names]
     p_scale, *others = (corrected[name] for name in names)
     assert f"is lower by {lower[0]} (p = {p_scale:.2g}, from Welch's test with Holm's" in text
-    assert f"correction for the {len(single)} settings of the study)" in text
+    assert f"correction for {tests} tests:" in text
+    seeds = (int(runs["count"]["defaults"]), 3)
+    power = statistics.power(2.0, (1.0, 1.0), seeds, 0.05 / tests)
+    assert seeds[0] == 7
+    assert f"the strictest of the {tests} tests finds even a difference of two standard" in text
+    assert f"deviations in only about {power:.0%}" in text.replace(" %", "%")
     assert f"Without n-step returns it is lower by {lower[1]}, without the" in text
     assert f"initial α by {lower[2]}, without layer normalisation by {lower[3]}, and" in text
     assert f"without the reward scale by {lower[4]}." in text

@@ -18,5 +18,7 @@ def test_estimates_are_drawn_over_what_followed():
     np.testing.assert_array_equal(drawn["an action of episode 2"], [(6, 2)])
     np.testing.assert_array_equal(drawn["equal"], [(1, 1), (6, 6)])
     np.testing.assert_allclose(drawn["mean gap -1.0"], [(1, 0), (6, 5)])
+    (axes,) = sac_plots.critic_estimates(table.assign(estimated=[3.0, 4.0, 7.0])).axes
+    assert "mean gap +1.0" in [line.get_label() for line in axes.lines]
     with pytest.raises(NothingToDraw):
         sac_plots.critic_estimates(table.head(0))
