@@ -60,7 +60,7 @@ def check_saved_outputs(displays):
     assert re.fullmatch(r"training: 20 it in .* s(, .* it/s)?", line["text/plain"])
     assert base64.b64decode(figure["image/png"]).startswith(b"\x89PNG")
     assert len(figure["image/png"]) < 200_000
-    assert "Iterations/s, along gradient steps." in details["image/png"]["alt"]
+    assert "Gradient steps/s, along gradient steps." in details["image/png"]["alt"]
 
 
 def test_in_jupyterlab_one_figure_and_one_line_are_replaced_in_place(start):
