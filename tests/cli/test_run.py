@@ -221,7 +221,8 @@ def test_a_run_that_was_asked_to_stop_after_its_end_is_done(tmp_path, last, stat
 import os, pathlib
 import labkit
 from labkit.sac.evaluation import Evaluation
-run = labkit.open_run({str(tmp_path / "run")!r}, labkit.SACConfig(num_iterations=20, num_eval_episodes=2))
+config = labkit.SACConfig(num_iterations=20, num_eval_episodes=2)
+run = labkit.open_run({str(tmp_path / "run")!r}, config)
 score = Evaluation((1.0, 2.0), (9.0, 9.0), (0.0, 0.0))
 run.log_evaluation(score, env_step=30, gradient_step={last}, wall_seconds=1)
 pathlib.Path(os.environ["LABKIT_STOP"]).touch()

@@ -142,8 +142,9 @@ def test_notebook_03_quotes_the_ablations():
     assert earlier[smallest] > 0.05
     assert f"that of the observation scale is the smallest, {earlier[smallest]:.2g}." in text
     runs = table.groupby("setting")["return"].agg(["mean", "count"])
-    parts = ("observation_scale", "n_step", "initial_log_alpha", "critic_layer_norm")
-    names = [f"no-{name}" for name in (*parts, "reward_scale_factor")]
+    parts = ("observation_scale", "n_step", "initial_log_alpha", "symmetry_augmentation")
+    more = ("critic_layer_norm", "reward_scale_factor", "recent_transitions")
+    names = [f"no-{name}" for name in (*parts, *more)]
     several = [n for n in study.ABLATIONS if n in runs.index and runs["count"][n] > 2]
     assert sorted(several) == sorted(names)
     single = [name for name in study.ABLATIONS if name.startswith("no-")]
@@ -159,8 +160,9 @@ def test_notebook_03_quotes_the_ablations():
     assert f"the strictest of the {tests} tests finds even a difference of two standard" in text
     assert f"deviations in only about {power:.0%}" in text.replace(" %", "%")
     assert f"Without n-step returns it is lower by {lower[1]}, without the" in text
-    assert f"initial α by {lower[2]}, without layer normalisation by {lower[3]}, and" in text
-    assert f"without the reward scale by {lower[4]}." in text
+    assert f"initial α by {lower[2]}, without `symmetry_augmentation` by {lower[3]}, " in text
+    assert f"without layer normalisation by {lower[4]}, without the reward scale by" in text
+    assert f"{lower[5]}, and without `recent_transitions` by {lower[6]}. None of these six" in text
     shown = [f"{p:.2g}" for p in others]
     assert f"after the correction ({', '.join(shown[:-1])} and {shown[-1]})" in text
     assert p_scale < 0.05 < min(others)
