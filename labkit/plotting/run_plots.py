@@ -218,11 +218,12 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
     with mpl.rc_context({**style.STYLE, "font.size": 9, "lines.linewidth": 1.5}):
         # Fixed margins: a constrained layout would take as long as the rest of the drawing.
         figure = style.NotebookFigure(figsize=(10, 4.2))
-        figure.subplots_adjust(0.065, 0.115, 0.965, 0.93, wspace=0.32, hspace=0.5)
+        figure.subplots_adjust(0.08, 0.115, 0.965, 0.93, wspace=0.32, hspace=0.5)
         panels = figure.subplot_mosaic("rca;rαs", width_ratios=(1.5, 1, 1))
         returns, critic, actor, alpha, speed = panels.values()
         collected = metrics[["gradient_step", "collect_return"]].dropna().astype(float)
-        returns.plot(*collected.to_numpy().T, color=ORANGE, label="sampled actions")
+        steps, means = collected["gradient_step"], collected["collect_return"]
+        _draw_line(returns, steps, means, ORANGE, "sampled actions")
         evaluated = metrics[metrics["eval_return"].notna()]
         steps, means = evaluated["gradient_step"], evaluated["eval_return"]
         _draw_episodes(returns, evaluated, "gradient_step", "eval_returns", label=None)

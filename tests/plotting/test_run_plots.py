@@ -187,12 +187,23 @@ def test_iterations_per_second_of_a_run_on_ray():
     assert run_plots.iterations_per_second(late) == ([2000.0], [100.0])
 
 
+@pytest.mark.parametrize("scale", [1, -0.05, 1000])
+def test_the_labels_of_the_training_figure_are_inside_the_picture(scale):
+    table = rows()
+    table[["eval_return", "collect_return"]] *= scale
+    table["eval_returns"] = [tuple(scale * v for v in one) for one in table["eval_returns"]]
+    figure = run_plots.training_figure(table)
+    figure.draw_without_rendering()
+    assert figure.axes[0].yaxis.label.get_window_extent().x0 >= 0
+
+
 def test_training_figure_draws_each_column_in_its_panel():
     figure = run_plots.training_figure(rows())
     returns, critic, actor, alpha, speed = figure.axes
     lines = {line.get_label(): line.get_xydata().tolist() for line in returns.lines}
     assert lines["deterministic actions"] == [[0, 1.5], [100, 3.0]]
     assert lines["sampled actions"] == [[100, 0.5], [150, 0.7]]
+    assert line(returns, "sampled actions").get_marker() == "o", "two points are visible"
     assert critic.lines[0].get_ydata().tolist() == [1, 1]
     assert actor.lines[0].get_ydata().tolist() == [-2, -2]
     assert alpha.lines[0].get_ydata().tolist() == [0.02, 0.02]
