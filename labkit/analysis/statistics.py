@@ -161,7 +161,7 @@ def power(
         significance: level of the test, such as 0.05.
     """
     generator = np.random.default_rng(0)
-    counts = (seeds, seeds) if isinstance(seeds, int) else seeds
+    counts = seeds if isinstance(seeds, tuple) else (seeds, seeds)
     ours = generator.normal(0.0, stds[0], (POWER_STUDIES, counts[0]))
     theirs = generator.normal(difference, stds[1], (POWER_STUDIES, counts[1]))
     found = stats.ttest_ind(ours, theirs, axis=1, equal_var=False).pvalue < significance

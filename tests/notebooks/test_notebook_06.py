@@ -215,7 +215,7 @@ def test_the_explanations_fit_the_tracked_episodes(committed):
         )
     assert abs(lost("temperature", 1.0) - 1 / 10) < 0.03
     assert abs(lost("temperature", 1.5) - 1 / 5) < 0.03
-    assert "three of 20 at temperature 1, and one at 1.5" in said
+    assert "three of 20 at 1, and one at 1.5" in said
     assert (fell("temperature", 1.0), fell("temperature", 1.5)) == (3 / 20, 1 / 20)
 
 
