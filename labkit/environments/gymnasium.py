@@ -178,7 +178,7 @@ def _show_warning(text: str) -> None:
 
 def adapted(env: Any) -> Any:
     """A Gymnasium environment as a `GymnasiumEnv`; anything else as it is."""
-    loaded = sys.modules.get("gymnasium")  # whoever made a Gymnasium environment imported it
+    loaded = sys.modules.get("gymnasium")  # making such an environment imports it
     return GymnasiumEnv(env) if loaded and isinstance(env, loaded.Env) else env
 
 

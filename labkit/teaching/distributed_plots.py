@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from labkit.parameters import grouped
 from labkit.plotting import style
 from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, label_axes, subplots
 
@@ -92,7 +93,7 @@ def evaluations(runs: Mapping[str, pd.DataFrame]) -> Figure:
         left.plot([], [], "s", color=GREY, label="final evaluation, other episodes")
         label_axes(left, "env steps", "mean deterministic return")
         right.set(xlabel="time (minutes)", ylabel="env steps", ylim=(0, None))
-        right.yaxis.set_major_formatter(lambda steps, _: f"{steps:,.0f}".replace(",", " "))
+        right.yaxis.set_major_formatter(lambda steps, _: grouped(round(steps)))
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 

@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
+from labkit.parameters import grouped
 from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, label_axes, subplots
 
 COLOURS = (GREY, PURPLE, ORANGE, BLUE, GREEN)
@@ -69,7 +70,7 @@ def coverage(
         right.plot(sizes, covered, "o-", color=BLUE)
         right.set(xscale="log", xlabel="buffer size (newest transitions)", ylim=(0, None))
         ticks = [size for size in sizes if not sizes[-1] / 2 < size < sizes[-1]]  # no overlap
-        right.set_xticks(ticks, [f"{size:,}".replace(",", " ") for size in ticks])
+        right.set_xticks(ticks, [grouped(size) for size in ticks])
         right.xaxis.set_minor_locator(NullLocator())
         right.set(ylabel="cells covered (of 100)", title="coverage of a batch")
         figure.legend(loc="outside lower left", ncols=3, markerscale=1.5)
