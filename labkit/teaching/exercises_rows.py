@@ -44,8 +44,8 @@ def horizon(answer: Callable) -> None:
             continue
         usual = {
             1 / (1 - gamma): "1 / (1 − γ) is the sum of all powers of γ, whatever the share is.",
-            true - 1: f"After {true - 1} steps the weight is still {gamma ** (true - 1):.4f}.",
-            true + 1: f"After {true} steps the weight is already {gamma**true:.4f}.",
+            true - 1: f"After {true - 1} steps the weight is still {gamma ** (true - 1):.5f}.",
+            true + 1: f"After {true} steps the weight is already {gamma**true:.5f}.",
             exact: "A number of steps is whole: round up.",
             1 / exact: "The quotient is inverted: γ^n = share, so n = log(share) / log γ.",
         }

@@ -423,11 +423,11 @@ WRONG: dict[str, Wrong] = {
         "effective": ("horizon = lambda g, share: 1 / (1 - g)", "the sum of all powers of γ"),
         "down": (
             "horizon = lambda g, share: int(np.log(share) / np.log(g))",
-            "After 298 steps the weight is still 0.0500",
+            "After 298 steps the weight is still 0.05004",
         ),
         "one more": (
             "horizon = lambda g, share: int(np.log(share) / np.log(g)) + 1",
-            "share 0.25: 2 steps, yours is 3. After 2 steps the weight is already 0.2500",
+            "share 0.25: 2 steps, yours is 3. After 2 steps the weight is already 0.25000",
         ),
         "not whole": ("horizon = lambda g, share: np.log(share) / np.log(g)", "is whole: round up"),
         "inverted": ("horizon = lambda g, share: np.log(g) / np.log(share)", "is inverted"),
