@@ -1,23 +1,15 @@
-"""The sections about ablations and repeated machines on the study's page; see results_page.py."""
+"""The sections about single choices on the study's page; see results_page.py."""
 
 # ruff: noqa: E501 (the lines of the page)
 
-import json
-from collections import defaultdict
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import pandas as pd
 import study
 
-from benchmarks.page_text import counted, listed, markdown, spaced
-from labkit.analysis import compare, statistics
-from labkit.analysis.compare import TrackedRun
+from benchmarks.page_text import counted, markdown, spaced
+from labkit.analysis import arithmetic, statistics
 from labkit.parameters import brief
-from labkit.training import provenance
-
-# Of runs that were made before the history was written anew.
-LOST_COMMITS = ("bac51d2", "b0b8037", "14499d4", "4187a26", "bd28832")
-PRECISION = 9  # decimals; the kinds of arithmetic seen so far differ in the fifth or sixth
 
 
 def section(table: pd.DataFrame, figure: str) -> str:
@@ -36,10 +28,10 @@ def section(table: pd.DataFrame, figure: str) -> str:
 
 This table has the settings with two seeds or more{"; the next one has those with one" if single else ""}. Each `no-` row is an ablation: it sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
 the source document. The `earlier-` rows were the defaults for a time. `target-entropy-8`, `action-repeat-2` and `small-table` were tried in place of `earlier-uniform`. `small-table` was the default for an hour and a half; none of the three stayed. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
-terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the IQM, which for three seeds or fewer is the mean.
+terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the mean.
 
-"Minus defaults" is the difference of the means, with the p-value of Welch's t-test. "p, corrected" is this p-value after Holm's correction for
-{counted(len(p_values_of(table)), "test")}. If no setting differs from the defaults, the probability that any corrected value is below 0.05 is at most 5 %. The tests mix runs of several machines, which may round differently (see the end of this page). {power_of(table)}
+"Minus defaults" is the difference of the means with its 95 % interval, and p the p-value of Welch's t-test. They compare only runs from machines that round alike: "runs" gives how many of the setting, how many of the defaults, and
+the kind of machine ([see below](#made-with)). {power_of(table)} {tests_of(table)}
 
 {rows_of(several(table))}
 
@@ -58,22 +50,80 @@ def earlier_ablations(table: pd.DataFrame) -> str:
     return f"""
 ## Ablations of earlier defaults, {spaced(study.ABLATION_BUDGET)} env steps
 
-These runs were made when the target entropy of the defaults was -8. Each row but `{base}` sets one more choice to the source document's value. The differences and tests compare with `{base}`; Holm's correction is for {counted(len(p_values_of(table, base)), "test")}.
+These runs were made when the target entropy of the defaults was -8. Each row but `{base}` sets one more choice to the source document's value. The differences and tests compare with `{base}`; Holm's correction is for {counted(len(with_test(table, base)), "test")}.
 
 {rows_of(several(table, base), base)}
 """
 
 
+class Compared(NamedTuple):
+    """A setting next to the baseline, on machines that round alike."""
+
+    kind: str  # of machine, see `arithmetic`
+    ours: list[float]  # final returns of the setting
+    theirs: list[float]  # of the baseline
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether each has two runs or more."""
+        return min(len(self.ours), len(self.theirs)) > 1
+
+    @property
+    def p(self) -> float:
+        """Of Welch's test."""
+        return statistics.welch(self.ours, self.theirs)
+
+
+def compared(table: pd.DataFrame, base: str = "defaults") -> dict[str, Compared]:
+    """Each setting next to `base`, by name; see `arithmetic.alike`."""
+    values = {
+        str(name): list(zip(runs.kind, runs["return"], strict=True))
+        for name, runs in table.groupby("setting")
+    }
+    theirs = values.pop(base, [])
+    return {name: Compared(*arithmetic.alike(ours, theirs)) for name, ours in values.items()}
+
+
+def with_test(table: pd.DataFrame, base: str = "defaults") -> dict[str, Compared]:
+    """The settings that a test compares with `base`."""
+    return {name: pair for name, pair in compared(table, base).items() if pair.is_tested}
+
+
+def corrected(table: pd.DataFrame, base: str = "defaults") -> dict[str, float]:
+    """The p-value of each tested setting after Holm's correction."""
+    pairs = with_test(table, base)
+    return dict(zip(pairs, statistics.holm([pair.p for pair in pairs.values()]), strict=True))
+
+
 def power_of(table: pd.DataFrame) -> str:
     """A sentence on what the tests can detect, for three seeds of a setting; or nothing."""
-    count, tests = int((table.setting == "defaults").sum()), len(p_values_of(table))
-    if count < 2 or not tests:
+    pairs = with_test(table)
+    if not pairs:
         return ""
-    power = statistics.power(2.0, (1.0, 1.0), (count, 3), 0.05 / tests)
+    count = max(len(pair.theirs) for pair in pairs.values())
+    power = statistics.power(2.0, (1.0, 1.0), (count, 3), 0.05 / len(pairs))
     return (
-        f"With three seeds against the {count} of the defaults, the strictest of these tests detects a true difference of two standard deviations with a probability of {power:.0%}. "
+        f"With three seeds against {count} of the defaults, the strictest of these tests detects a true difference of two standard deviations with a probability of {power:.0%}. "
         "So a large p-value does not show that a choice has no effect."
     )
+
+
+def tests_of(table: pd.DataFrame) -> str:
+    """A paragraph on the correction, and what another test says; or nothing."""
+    pairs = with_test(table)
+    if not pairs:
+        return ""
+    counts = tuple(sorted((len(pair.ours), len(pair.theirs)) for pair in pairs.values()))
+    alike, wider = (statistics.family_error(counts, spread) for spread in (1.0, 2.0))
+    trimmed = [statistics.iqm_difference(pair.ours, pair.theirs)[2] for pair in pairs.values()]
+    below = {
+        name: sum(p < 0.05 for p in statistics.holm(values))
+        for name, values in (("mean", [pair.p for pair in pairs.values()]), ("IQM", trimmed))
+    }
+    return f"""
+"p, corrected" is this p-value after Holm's correction for
+{counted(len(pairs), "test")}. If no setting differed from the defaults, any corrected value would be below 0.05 in {alike:.0%} of such studies (simulated with normal returns), and in {wider:.0%} if the returns of the other settings varied twice as much as those of the defaults.
+Of the corrected values, {below["mean"]} are below 0.05. With tests of the IQM (Yuen's), {below["IQM"]} would be: of four seeds, these use the middle two."""
 
 
 def several(table: pd.DataFrame, base: str = "defaults") -> pd.DataFrame:
@@ -113,30 +163,22 @@ def seeds_apart(table: pd.DataFrame) -> float:
     return float((returns.max() - returns.min()).max())
 
 
-def p_values_of(table: pd.DataFrame, base: str = "defaults") -> dict[str, float]:
-    """The p-value of each setting that has, as `base` has, two runs or more."""
-    values = {str(name): list(runs["return"]) for name, runs in table.groupby("setting")}
-    compared = values.pop(base, [])
-    enough = {name: runs for name, runs in values.items() if min(len(runs), len(compared)) > 1}
-    return {name: statistics.welch(runs, compared) for name, runs in enough.items()}
-
-
 def rows_of(table: pd.DataFrame, base: str = "defaults") -> str:
-    """A row for each setting, best first, compared with `base`."""
-    p_values = p_values_of(table, base)
-    corrected = dict(zip(p_values, statistics.holm(list(p_values.values())), strict=True))
+    """A row for each setting, the highest mean first, compared with `base`."""
+    pairs, after = compared(table, base), corrected(table, base)
+    means = table.groupby("setting")["return"].mean().sort_values(ascending=False, kind="stable")
     rows = []
-    for name, score in compare.rank(table).iterrows():
+    for name in map(str, means.index):
         runs = table[table.setting == name].sort_values("seed", kind="stable")
         rows.append(
             {
                 "setting": name,
-                "changed": changed(str(name)),
+                "changed": changed(name),
                 "seeds": ", ".join(map(str, runs.seed)),
                 "returns": " ".join(f"{value:+.2f}" for value in runs["return"]),
-                "IQM": f"{score.iqm:+.2f}",
-                f"minus {base}": minus(table, str(name), p_values, base),
-                "p, corrected": f"{corrected[name]:.2g}" if name in corrected else "",
+                "mean": f"{means[name]:+.2f}",
+                **difference(pairs.get(name), base),
+                "p, corrected": f"{after[name]:.2g}" if name in after else "",
                 "length": f"{runs.length.mean():.0f}",
                 "steps to +10": ", ".join(runs.soon),
             }
@@ -144,13 +186,18 @@ def rows_of(table: pd.DataFrame, base: str = "defaults") -> str:
     return markdown(pd.DataFrame(rows))
 
 
-def minus(table: pd.DataFrame, name: str, p_values: dict[str, float], base: str) -> str:
-    """The difference between the means of a setting and of `base`, with its p-value."""
-    means = table.groupby("setting")["return"].mean()
-    if name == base or base not in means:
-        return ""
-    text = f"{means[name] - means[base]:+.2f}"
-    return text + (f" (p = {p_values[name]:.2g})" if name in p_values else "")
+def difference(pair: Compared | None, base: str) -> dict[str, str]:
+    """The columns that compare a setting with `base`; empty without a run of each."""
+    columns = [f"minus {base}", "runs", "p"]
+    if pair is None or not pair.ours or not pair.theirs:
+        return dict.fromkeys(columns, "")
+    runs = f"{len(pair.ours)} / {len(pair.theirs)}, {pair.kind}"
+    if not pair.is_tested:
+        mean = sum(pair.ours) / len(pair.ours) - sum(pair.theirs) / len(pair.theirs)
+        return dict(zip(columns, (f"{mean:+.2f}", runs, ""), strict=True))
+    mean, (low, high), p = statistics.mean_difference(pair.ours, pair.theirs)
+    cells = (f"{mean:+.2f} ({low:+.2f} to {high:+.2f})", runs, f"{p:.2g}")
+    return dict(zip(columns, cells, strict=True))
 
 
 def changed(name: str) -> str:
@@ -158,62 +205,6 @@ def changed(name: str) -> str:
     given = study.SETTINGS[name].items()
     known = {str(study.EARLIER_SCALE): brief(study.EARLIER_SCALE)}
     return ", ".join(f"`{key} {known.get(value, value)}`" for key, value in given) or "nothing"
-
-
-def machines(found: Sequence[TrackedRun]) -> str:
-    """A section with the packages, commits and CPUs of the runs, and whether machines agreed.
-
-    Networks start from the seed alone. So two runs of one seed, one observation scale and one
-    action repeat act alike before training, up to the rounding of the CPU, which the physics amplifies.
-    """
-    contents = {run.path: json.loads((run.path / "config.json").read_text()) for run in found}
-    versions = sorted(
-        {", ".join(f"{n} {v}" for n, v in c["versions"].items() if v) for c in contents.values()}
-    )
-    places = defaultdict[str, list[str]](list)
-    for run in found:
-        places[provenance.in_words(contents[run.path])].append(name_of(run))
-    lines = [f"- {line}" for line in versions]
-    lost = [commit for commit in LOST_COMMITS if any(commit in place for place in places)]
-    lines += [f"- {place}: {listed(names)}" for place, names in sorted(places.items())]
-    known = (
-        f"\n\nThe commits {listed(lost)} are no longer in the history, so the code of their runs cannot be checked out."
-        if lost
-        else ""
-    )
-    return "## Made with\n\n" + "\n".join(lines) + known + "\n\n" + rounding(found)
-
-
-def name_of(run: TrackedRun) -> str:
-    """`defaults 3`: its setting and its seed."""
-    return f"{run.path.parent.name} {run.config.seed}"
-
-
-def rounding(found: Sequence[TrackedRun]) -> str:
-    """Whether runs of one seed begin with equal returns, as on machines that round alike."""
-    begins = defaultdict[tuple[int, tuple[float, ...], int], dict[float, list[str]]](
-        lambda: defaultdict(list)
-    )
-    for run in found:
-        if (start := run.evaluation_at(0)) is not None:
-            key = run.config.seed, run.config.observation_scale, run.config.action_repeat
-            begins[key][round(float(start.eval_return), PRECISION)].append(name_of(run))
-    several = {key: kinds for key, kinds in begins.items() if sum(map(len, kinds.values())) > 1}
-    differing = [kinds for kinds in several.values() if len(kinds) > 1]
-    if not differing:
-        compared = counted(len(several), "seed") + " with several runs"
-        return (
-            f"Before training, runs of one seed, observation scale and action repeat have equal returns to {PRECISION} decimals ({compared}): "
-            "nothing shows that their machines round differently."
-        )
-    groups = "; ".join(
-        ", but ".join(f"{value:.6f} in {listed(names)}" for value, names in kinds.items())
-        for kinds in differing
-    )
-    return (
-        "Before training, runs of one seed, observation scale and action repeat should have the same return. Some do not, so their machines probably round differently, even if the CPUs have "
-        f"the same name: {groups}. A comparison of runs from both kinds of machines compares the machines, too."
-    )
 
 
 REASONS = """

@@ -132,7 +132,7 @@ machine at the same time.
 
 {table(found)}
 
-[The study](../README.md) has labkit's own runs.
+"labkit's choices" were searched with labkit, on this robot; the other libraries were not tuned. [The study](../README.md#other-libraries-100-000-env-steps) has labkit's own runs, and the differences with their intervals.
 
 Not run yet: {"; ".join(missing) or "nothing"}.
 
@@ -210,13 +210,17 @@ def differences(own: Sequence[float], found: Sequence[dict[str, Any]]) -> str:
     several = {name: runs for name, runs in returns_by_peer(present).items() if len(runs) > 1}
     if len(own) < 2 or not several:
         return ""
-    p_values = statistics.holm([statistics.welch(own, runs) for runs in several.values()])
+    compared = [statistics.mean_difference(own, runs) for runs in several.values()]
+    corrected = statistics.holm([p for _, _, p in compared])
     lines = [
-        f"- {name}: {np.mean(own) - np.mean(runs):+.2f} (p = {p:.2g})"
-        for (name, runs), p in zip(several.items(), p_values, strict=True)
+        f"- {name}: {difference:+.2f} (95 % interval {low:+.2f} to {high:+.2f}; p = {p:.2g} after Holm's correction)"
+        for name, (difference, (low, high), _), p in zip(several, compared, corrected, strict=True)
     ]
+    counts = (len(own), min(map(len, several.values())))
+    power = statistics.power(2.0, (1.0, 1.0), counts, 0.05 / len(several))
     return f""""labkit's choices" include a target entropy of -8, as in labkit's earlier defaults `earlier-target-entropy-8` ({len(own)} seeds). These have a mean of {np.mean(own):+.2f}. This list gives their mean minus that of each library with labkit's choices and several
-seeds. Runs with labkit's earlier choices are left out, because they differ in more than the library. p is the p-value of Welch's t-test after Holm's correction:
+seeds, with Welch's t-test. More than the library differs: labkit also draws half of each batch from the newest transitions and reflects every second one, and its critics have layer normalisation, which those of Stable-Baselines3 lack ([their page](peers/README.md)). Runs with labkit's earlier choices are left out, because they differ in still more.
+A true difference of two standard deviations would be detected with a probability of {power:.0%} by the strictest of these tests, so a large p-value does not show that two libraries are equal.
 
 {chr(10).join(lines)}"""
 

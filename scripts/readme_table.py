@@ -59,7 +59,12 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
             tutorial_return,
         ),
         (
-            f"[PPO2]({results_page.PPO2_SOURCE}) (rl-baselines-zoo), as published",
+            f"[SAC]({results_page.SAC_SOURCE}) (Rafael1s), as published, 1 run (sampled actions)",
+            results_page.SAC_STEPS,
+            results_page.SAC_PUBLISHED,
+        ),
+        (
+            f"[PPO2]({results_page.PPO2_SOURCE}) (rl-baselines-zoo), as published, 1 run",
             2_000_000,
             results_page.PPO2,
         ),

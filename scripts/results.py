@@ -3,17 +3,20 @@
 python scripts/results.py                       all of the following
 python scripts/results.py run --setting defaults --seed 3 --budget 60000
 python scripts/results.py track                 runs/results/ into results/minitaur/
+python scripts/results.py starts                study/starts.csv, for runs whose start it lacks
 python scripts/results.py page                  results/minitaur/README.md and its figures
 """
 
 import sys
+import tempfile
 from pathlib import Path
 
+import attrs
 import click
 import numpy as np
 
 import labkit
-from labkit.analysis import compare, tracked_runs
+from labkit.analysis import arithmetic, compare, tracked_runs
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.training import resuming
@@ -29,6 +32,7 @@ from benchmarks import side_by_side  # noqa: E402
 
 RUNS = ROOT / "runs" / "results"
 KEPT = ROOT / "results" / "minitaur" / "study"
+STARTS = KEPT / arithmetic.FILE
 
 
 @click.group(invoke_without_command=True)
@@ -136,6 +140,32 @@ def track() -> None:
         click.echo(f"tracked: {target.relative_to(ROOT)}")
     if left_out:
         raise click.ClickException(f"not tracked: {left_out} of the runs in {RUNS}")
+
+
+@main.command()
+def starts() -> None:
+    """Measures the returns before training that study/starts.csv lacks; see `arithmetic`.
+
+    It must be the machine that measured the others: the first of them is measured again.
+    """
+    configs = {arithmetic.key_of(run.config): run.config for run in compare.find_runs(KEPT)[0]}
+    known = arithmetic.read_starts(KEPT)
+    again = next((key for key in configs if key in known), None)
+    if again and round(_start(configs[again]) - known[again], arithmetic.PRECISION):
+        raise click.ClickException(f"this machine rounds otherwise than that of {STARTS}")
+    for key in configs.keys() - known:
+        known[key] = _start(configs[key])
+        arithmetic.write_starts(known, STARTS)
+        click.echo(f"measured: seed {key[0]}, {known[key]:+.6f}")
+
+
+def _start(config: SACConfig) -> float:
+    """The return before training of a run with this configuration, on this machine."""
+    short = {"num_iterations": 1, "initial_collect_steps": 300, "num_eval_episodes": 1}
+    with tempfile.TemporaryDirectory() as folder:
+        run = labkit.open_run(Path(folder, "run"), attrs.evolve(config, **short))
+        labkit.train(run.config, run)
+        return float(read_metrics(run.path).eval_return.dropna().iloc[0])
 
 
 @main.command()

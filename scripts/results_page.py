@@ -4,16 +4,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import ablations
 import long_run
+import machines
 import numpy as np
 import pandas as pd
 import peers
 import study
 
 from benchmarks.page_text import aggregate, counted, listed, markdown, spaced
-from labkit.analysis import compare, comparison_plots, milestones, statistics
+from labkit.analysis import arithmetic, compare, comparison_plots, milestones, statistics
 from labkit.analysis.compare import TrackedRun
 from labkit.config import SACConfig
 from labkit.plotting import run_plots
@@ -21,10 +23,16 @@ from labkit.plotting import run_plots
 ROOT = Path(__file__).resolve().parent.parent
 EARLIER_WARM_UP = 10_000  # env steps, of labkit 0.1
 EPISODES = SACConfig().num_eval_episodes
+SCORES = "scores.csv"
 WALKING = 10.0  # a mean return of a robot that walks
 PPO2, ES, THRESHOLD = (score for score, _ in comparison_plots.PUBLISHED_SCORES)
 PPO2_SOURCE = "https://github.com/araffin/rl-baselines-zoo/blob/master/benchmark.md"
+PPO2_SD = 3.56  # over the 252 episodes of its one run, from the same table
 ES_SOURCE = "https://github.com/hardmaru/estool/blob/master/zoo/bullet_minitaur.64.json"
+# One published run of SAC: mean of the last 100 episodes with sampled actions, and env steps until
+# then (545 961 at the end of its log, 5 episodes before the end of the run).
+SAC_SOURCE = "https://github.com/Rafael1s/Deep-Reinforcement-Learning-Algorithms/tree/master/Minitaur-Soft-Actor-Critic"
+SAC_PUBLISHED, SAC_STEPS = 15.10, 550_000
 
 
 def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
@@ -49,16 +57,19 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
     if table.setting.nunique() > 1:
         written.append(target / "factors.png")
         title = f"after {spaced(study.ABLATION_BUDGET)} env steps"
-        comparison_plots.ranking(
-            ablations.several(table), title=title, baseline="defaults"
-        ).savefig(written[-1], dpi=110)
+        ranked = ablations.several(table[~table.setting.isin(list(study.EARLIER_ABLATIONS))])
+        comparison_plots.ranking(ranked, title=title, baseline="defaults").savefig(
+            written[-1], dpi=110
+        )
         sections.append(ablations.section(table, written[-1].name))
     steps = peers.ENV_STEPS
     same = study.LAST_EARLIER  # the peers have its target entropy
     own = compare.scores(of(same, found, steps), study.iterations(same, steps))
     sections.append(peers.section(own["return"].tolist()))
     sections += [long_run.section(), longer_runs(found), REPLACED, HISTORY, not_run(found)]
-    sections.append(ablations.machines(found))
+    sections.append(machines.section(found, starts()))
+    written.append(target / SCORES)
+    every_score(found).to_csv(written[-1], index=False)
     written.append(target / "README.md")
     written[-1].write_text("\n\n".join(section.strip() for section in sections if section) + "\n")
     return written
@@ -70,13 +81,19 @@ HEAD = f"""
 This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults, an
 ablation (the defaults with one choice set to the value of the source document, TF-Agents' tutorial on SAC), or other settings that are named below. A final return is the mean
 return of 20 deterministic episodes after the last step, in the environment's own reward. No checkpoint
-and no seed was chosen by its score, but some runs were made longer when their returns so far were known: see [How the plan changed](#how-the-plan-changed). The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
+and no seed was chosen by its score, but the parameters of the defaults were, from runs on this robot, and some runs were made longer when their returns so far were known: see [How the plan changed](#how-the-plan-changed). The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
 play different final episodes (`labkit.training.components.evaluation_seed`). One command writes
 this page. It computes the tables and figures from the runs in [study/](study), [peers/](peers), [million/](million), [million-replaced-1/](million-replaced-1) and [v0.1/](v0.1); the history of the plan, the list of replaced runs and the reasons under "The choices" are written by hand:
 
     make results                       # makes the missing runs (a day for all), then writes this page
     make results ARGS=page             # the page alone, in seconds
     make results ARGS='run --setting source --seed 2 --budget 60000'    # one run of the plan, if it is missing
+
+[{SCORES}]({SCORES}) has all scores of the study in one table. A run's evaluations and losses are in its `metrics.csv`:
+
+    from labkit.analysis import compare
+    runs, _ = compare.find_runs("results/minitaur/study/defaults")
+    print(runs[0].metrics, compare.scores(runs, budget=55_000))    # 60 000 env steps, 5 000 of them warm-up
 
 To add a seed or a setting, edit `DEFAULTS`, `SETTINGS` and `PLAN` in [scripts/study.py](../../scripts/study.py).
 
@@ -149,12 +166,36 @@ def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str, detaile
         f"{spread_of(values)}ean forward distance {table.distance.mean():.2f} m in ten seconds, "
         f"mean episode length {table.length.mean():.0f} of 1000 steps. {reached_threshold(values)}",
         speed_of_learning(runs, iterations) if detailed else "",
+        chosen_by(table) if budget == study.ABLATION_BUDGET else same_seeds_before(runs, budget),
         earlier_defaults(iterations),
         markdown(pd.DataFrame(rows)),
         explained(budget - iterations) if detailed else "",
         f"![Returns over env steps: {drawn(len(runs))}, and published results]({figure})",
     ]
     return "\n\n".join(text.strip() for text in paragraphs if text)
+
+
+def chosen_by(table: pd.DataFrame) -> str:
+    """A paragraph on the seeds that led to the choice of the defaults; or nothing."""
+    others = table["return"][~table.seed.isin(study.CHOSEN_BY)]
+    chosen = table["return"][table.seed.isin(study.CHOSEN_BY)]
+    if others.empty or chosen.empty:
+        return ""
+    return f"""
+Seeds {listed(study.CHOSEN_BY)} led to the choice of the target entropy, so their mean ({chosen.mean():+.2f}) may be high by chance. The other {counted(len(others), "seed")} {"have" if len(others) > 1 else "has"} a mean of {others.mean():+.2f}.
+"""
+
+
+def same_seeds_before(runs: Sequence[TrackedRun], budget: int) -> str:
+    """A sentence: the same runs after the smallest budget, which has other seeds, too; or nothing."""
+    shortest = study.ABLATION_BUDGET
+    table = compare.scores(of("defaults", runs, shortest), study.iterations("defaults", shortest))
+    if budget <= shortest or len(table) < len(runs):
+        return ""
+    values = list(table["return"])
+    kind = "an interquartile mean" if len(values) >= study.SEEDS else "a mean"
+    mean = statistics.interquartile_mean(values) if len(values) >= study.SEEDS else np.mean(values)
+    return f"After {spaced(shortest)} env steps, the same runs had {kind} of {mean:+.2f}."
 
 
 def explained(warm_up: int) -> str:
@@ -165,7 +206,7 @@ The first {spaced(warm_up)} env steps are warm-up with random actions; one gradi
 2 500 env steps, on five episodes. A return counts as reached when two consecutive evaluations have at least that mean. "Steps to" gives the env step
 of the first of the two. "Minutes to" is the training time until then, without warm-up and evaluations. The machines were shared with other work. The other sections score the same runs after other budgets; a seed that a section does not list was not trained for so long.
 
-Published: [PPO2]({PPO2_SOURCE}) {PPO2:+.2f} after 2 000 000 steps, evolution strategies at best [{ES:+.2f}]({ES_SOURCE}) (the library estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \
+Published: [PPO2]({PPO2_SOURCE}) {PPO2:+.2f} ± {PPO2_SD} after 2 000 000 steps (one run, ± sd of its episodes), [SAC]({SAC_SOURCE}) {SAC_PUBLISHED:+.2f} after about {spaced(SAC_STEPS)} (one run, mean of its last 100 training episodes), evolution strategies at best [{ES:+.2f}]({ES_SOURCE}) (the library estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \
 the TF-Agents tutorial {tutorial_return:+.2f} after {spaced(tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS)} (sampled actions).
 """
 
@@ -255,15 +296,49 @@ def spread_of(values: np.ndarray) -> str:
 
 
 def setting_scores(found: Sequence[TrackedRun], budget: int) -> pd.DataFrame:
-    """See `compare.scores`; with the names of `study.SETTINGS`, and `soon` (env steps to +10)."""
-    tables = [compare.scores([], budget)]  # the columns, in case there is no run
+    """See `compare.scores`; with the names of `study.SETTINGS`, and two more columns.
+
+    `soon` is the number of env steps to +10, and `kind` the kind of machine (see `arithmetic`).
+    """
+    tables = [compare.scores([], budget).assign(soon="", kind="")]  # in case there is no run
+    known = starts()
     for name in study.SETTINGS:
         iterations = study.iterations(name, budget)
         runs = of(name, found, budget)
         soon = {run.path: steps(run, WALKING, iterations) for run in runs}
         table = compare.scores(runs, iterations)
-        tables.append(table.assign(setting=name, soon=table.path.map(soon)))
+        kinds = {run.path: arithmetic.kind_of(run, known) for run in runs}
+        more = {"soon": table.path.map(soon), "kind": table.path.map(kinds)}
+        tables.append(table.assign(setting=name, **more))
     return pd.concat(tables, ignore_index=True)
+
+
+def every_score(found: Sequence[TrackedRun]) -> pd.DataFrame:
+    """The scores of all budgets in one table, a row for each run and budget.
+
+    The columns are setting, seed, env_steps, return (mean of the episodes), return_sd (their
+    sample standard deviation), length, distance (metres), episodes, steps_to_10 and kind; see
+    `setting_scores`.
+    """
+    tables = []
+    returns = {run.path: run for run in found}
+    for budget in budgets():
+        table = setting_scores(found, budget)
+        last = [
+            returns[path].evaluation_at(study.iterations(name, budget)).eval_returns
+            for path, name in zip(table.path, table.setting, strict=True)
+        ]
+        sds = [np.std(episodes, ddof=1) for episodes in last]
+        steps = table.soon.str.replace(" ", "").replace("–", "")
+        tables.append(table.assign(env_steps=budget, return_sd=sds, steps_to_10=steps))
+    columns = [*("setting", "seed", "env_steps", "return", "return_sd", "length"), "distance"]
+    table = pd.concat(tables)[[*columns, "episodes", "steps_to_10", "kind"]]
+    return table.infer_objects().round(4)
+
+
+def starts() -> dict[tuple[Any, ...], float]:
+    """The returns before training on the machine that measured them; see `results.starts`."""
+    return arithmetic.read_starts(ROOT / "results" / "minitaur" / "study")
 
 
 def longer_runs(found: Sequence[TrackedRun]) -> str:

@@ -2,12 +2,14 @@
 
 import collections
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
 import pandas as pd
 
+from labkit.analysis import arithmetic
 from labkit.analysis.compare import (
     NOT_A_SETTING,
     TUTORIAL,
@@ -21,34 +23,38 @@ from labkit.errors import ParameterError
 from labkit.parameters import REMOVED, brief
 
 RATES = ("critic_learning_rate", "actor_learning_rate", "alpha_learning_rate")
+FEWEST_SEEDS = 2  # of each setting: one seed cannot show the effect of a choice
 ENOUGH_SEEDS = 3  # of each setting: then a pair at the present defaults is preferred
 COLUMNS = ["without", "with", "return without", "return with", "difference", "seeds", "steps"]
 Fields = dict[str, Any]
-Scores = Mapping[int, Mapping[int, list[float]]]  # by env step and seed: returns of its runs
+BySeed = Mapping[int, list[float]]  # returns of the runs of a seed
+Scores = Mapping[str, Mapping[int, BySeed]]  # by kind of machine (see `arithmetic`) and env step
 
 
 def show_study(folder: Folder) -> pd.DataFrame:
     """The score with and without each choice, from the runs of the Minitaur below a folder.
 
     For each field it looks for two settings that differ in this field alone: one has the value of
-    the TF-Agents tutorial, the other labkit's default. If there are several such pairs, it takes
-    the one in which the setting with fewer seeds has the most. If these numbers are equal, the
-    larger total number of seeds decides. A pair at the present defaults comes first if each of its
-    settings has three seeds or more. A field without a pair has no row, and a
-    folder without readable runs gives no rows. The three learning rates count as one field,
-    `learning_rates`.
+    the TF-Agents tutorial, the other labkit's default. Only runs from machines that round alike
+    (`arithmetic.kind_of`) are compared, with two seeds or more of each setting. If there are
+    several such pairs, it takes the one in which the setting with fewer seeds has the most. If
+    these numbers are equal, the larger total number of seeds decides. A pair at the present
+    defaults comes first if each of its settings has three seeds or more. A field without a pair
+    has no row, and a folder without readable runs gives no rows. The three learning rates count as
+    one field, `learning_rates`.
 
     Returns:
         One row per field, the largest difference first, with the columns without and with (the
         values), return without and return with (mean over seeds of an evaluation's mean return),
-        difference, seeds (`with / without`), steps (env steps, warm-up included, after which
+        difference, seeds (`without / with`), steps (env steps, warm-up included, after which
         both were evaluated).
     """
     try:
         runs, _ = find_runs(folder)
     except ParameterError:
         runs = []
-    settings = _settings([run for run in runs if run.config.env_name == TUTORIAL_ENVIRONMENT])
+    runs = [run for run in runs if run.config.env_name == TUTORIAL_ENVIRONMENT]
+    settings = _settings(runs, arithmetic.read_starts(Path(folder)))
     defaults = setting_fields(SACConfig(), {})
     rows = {}
     for name, value in with_one_rate(TUTORIAL).items():
@@ -58,7 +64,8 @@ def show_study(folder: Folder) -> pd.DataFrame:
             if plain.get(name) == value
             for changed, changed_scores in settings
             if changed.get(name) == defaults.get(name) and _differing(plain, changed) == [name]
-            if (pair := _pair(name, plain, changed, plain_scores, changed_scores))
+            for kind in plain_scores.keys() & changed_scores
+            if (pair := _pair(name, plain, changed, plain_scores[kind], changed_scores[kind]))
         ]
         if pairs:
             rows[name] = max(pairs, key=lambda pair: pair[0])[1]
@@ -67,21 +74,26 @@ def show_study(folder: Folder) -> pd.DataFrame:
     return table.sort_values("difference", ascending=False)
 
 
-def _settings(runs: list[TrackedRun]) -> list[tuple[Fields, Scores]]:
+def _settings(runs: list[TrackedRun], starts: arithmetic.Starts) -> list[tuple[Fields, Scores]]:
     """Each setting's fields, and the scores of its runs with the most episodes at each step."""
-    found: list[tuple[Fields, dict[int, dict[int, list[float]]]]] = []
+    found: list[tuple[Fields, Any]] = []
     for run in runs:
         fields = setting_fields(run.config, run.removed)
         scores = next((scores for other, scores in found if other == fields), None)
         if scores is None:
-            scores = collections.defaultdict(lambda: collections.defaultdict(list))
+            scores = collections.defaultdict(_by_step)
             found.append((fields, scores))
+        kind = arithmetic.kind_of(run, starts)
         evaluated = run.evaluations
         complete = evaluated.eval_returns.map(len) >= run.config.num_eval_episodes
         for step in set(evaluated.gradient_step[complete]) - {0}:
             if (row := run.evaluation_at(step)) is not None:
-                scores[int(row.env_step)][run.config.seed].append(row.eval_return)
-    return [(fields, scores) for fields, scores in found]
+                scores[kind][int(row.env_step)][run.config.seed].append(row.eval_return)
+    return found
+
+
+def _by_step() -> dict[int, dict[int, list[float]]]:
+    return collections.defaultdict(lambda: collections.defaultdict(list))
 
 
 def setting_fields(config: SACConfig, removed: Mapping[str, Any]) -> Fields:
@@ -112,9 +124,16 @@ def _differing(one: Fields, other: Fields) -> list[str]:
 
 
 def _pair(
-    name: str, plain: Fields, changed: Fields, plain_scores: Scores, changed_scores: Scores
+    name: str,
+    plain: Fields,
+    changed: Fields,
+    plain_scores: Mapping[int, BySeed],
+    changed_scores: Mapping[int, BySeed],
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """How good this pair of settings is as evidence, and its row; None without a common step."""
+    """How good this pair of settings is as evidence, and its row.
+
+    It is None if the settings have no common step with enough seeds of each.
+    """
     shared = set(plain_scores) & set(changed_scores)
     if not shared:
         return None
@@ -123,11 +142,13 @@ def _pair(
         return min(len(plain_scores[step]), len(changed_scores[step]))
 
     step = max(shared, key=lambda step: (seeds(step), step))
+    if seeds(step) < FEWEST_SEEDS:
+        return None
     low, high = (
         float(np.mean([np.mean(returns) for returns in scores[step].values()]))
         for scores in (plain_scores, changed_scores)
     )
-    counts = f"{len(changed_scores[step])} / {len(plain_scores[step])}"
+    counts = f"{len(plain_scores[step])} / {len(changed_scores[step])}"
     is_default = all(
         changed[field] == value
         for field, value in setting_fields(SACConfig(), {}).items()

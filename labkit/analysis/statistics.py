@@ -100,12 +100,30 @@ def welch(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return float(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
 
 
+def mean_difference(
+    ours: Sequence[float], theirs: Sequence[float]
+) -> tuple[float, Interval, float]:
+    """The difference of two means, its 95 % interval and its p-value, by Welch's t-test.
+
+    Args:
+        ours: `[n]` floats, one per seed, at least two.
+        theirs: `[m]` floats, at least two.
+    """
+    difference = float(np.mean(ours) - np.mean(theirs))
+    p = welch(ours, theirs)
+    if not np.ptp(ours) and not np.ptp(theirs):
+        return difference, (difference, difference), p
+    interval = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(CONFIDENCE)
+    return difference, (float(interval.low), float(interval.high)), p
+
+
 def iqm_difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, Interval, float]:
     """The difference of two interquartile means, its 95 % interval and its p-value (two-sided).
 
     The test is Yuen's, which is Welch's test for trimmed means: of fewer than four values none is
-    left out. It assumes scores that are about normal but for a few outliers; simulated intervals of
-    three to ten normal values contain the true difference in 93 to 97 % of studies.
+    left out. It assumes scores that are about normal but for a few outliers. In simulations with as
+    many normal values of each setting, three to ten, the intervals contain the true difference in
+    93 to 97 % of studies; with 4 against 10 values in 92 %, and in fewer if the spreads differ.
 
     Args:
         ours: `[n]` floats, one per seed, at least two.
@@ -130,7 +148,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Corrects the p-values of `[n]` tests for their number, in the order given.
 
     With a level of 0.05, the probability that one or more of the tests find a difference that does
-    not exist is at most 5 %, whether or not the tests are independent.
+    not exist is at most 5 %, whether or not the tests are independent. This assumes that each
+    p-value is exact; those of Welch's test with few seeds are not, see `family_error`.
 
     Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure" (1979).
     """
@@ -166,3 +185,25 @@ def power(
     theirs = generator.normal(difference, stds[1], (POWER_STUDIES, counts[1]))
     found = stats.ttest_ind(ours, theirs, axis=1, equal_var=False).pvalue < significance
     return float(np.mean(found))
+
+
+@functools.cache
+def family_error(counts: tuple[tuple[int, int], ...], spread: float = 1.0) -> float:
+    """How often Holm's correction of Welch's tests finds a difference although all means are equal.
+
+    It is the share of `POWER_STUDIES` simulated studies with normally distributed scores in which
+    one or more corrected p-values are below 0.05. Nominally it is at most 5 %.
+
+    Args:
+        counts: (seeds of the setting, seeds of the baseline) of each test, each at least 2. All
+            tests with equally many seeds of the baseline share these.
+        spread: standard deviation of the settings, that of the baseline being 1.
+    """
+    generator = np.random.default_rng(0)
+    shared = {n: generator.normal(size=(POWER_STUDIES, n)) for n in sorted({m for _, m in counts})}
+    smallest = np.ones(POWER_STUDIES)
+    for ours, theirs in counts:
+        drawn = generator.normal(0.0, spread, (POWER_STUDIES, ours))
+        p = stats.ttest_ind(drawn, shared[theirs], axis=1, equal_var=False).pvalue
+        smallest = np.minimum(smallest, p)
+    return float(np.mean(smallest * len(counts) < 0.05))

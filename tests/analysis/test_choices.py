@@ -28,7 +28,7 @@ def folder(tmp_path):
 def test_a_choice_has_its_score_with_and_without(folder):
     table = show_study(folder)
     assert table.index.tolist() == ["n_step"]
-    expected = ["1", "5", 4.0, 20.0, 16.0, "3 / 2", 30]
+    expected = ["1", "5", 4.0, 20.0, 16.0, "2 / 3", 30]
     assert table.loc["n_step"].tolist() == expected
 
 
@@ -56,7 +56,14 @@ def test_a_repeated_seed_counts_once(folder):
     write_run(folder / "again", 2, [0.0, 8.0], **{**OLD, "n_step": 1})
     found = show_study(folder).loc["n_step"]
     assert found["return without"] == 5.0  # seed 1: 4, seed 2: the mean of 4 and 8
-    assert found["seeds"] == "3 / 2"
+    assert found["seeds"] == "2 / 3"
+
+
+def test_one_seed_of_a_setting_has_no_row(tmp_path):
+    for seed in (1, 2):
+        write_run(tmp_path / "old" / str(seed), seed, [1.0], **OLD)
+    write_run(tmp_path / "one step" / "1", 1, [0.0], **{**OLD, "n_step": 1})
+    assert show_study(tmp_path).empty
 
 
 def test_the_present_defaults_come_first_once_they_have_three_seeds(folder):

@@ -149,3 +149,35 @@ def test_the_interval_of_the_difference_covers_what_its_docstring_says():
         low, high = statistics.iqm_difference(ours, theirs)[1]
         hits += low <= 0 <= high
     assert 0.92 < hits / 400 < 0.99
+
+
+def test_the_difference_of_means_by_hand():
+    difference, (low, high), p = statistics.mean_difference([1, 2, 3], [4, 5, 9])
+    assert difference == -4.0
+    # Standard error sqrt(1 / 3 + 7 / 3) with 8 / 3 squared over (1 / 9 + 49 / 9) / 2 = 2.56 df.
+    error, freedom = np.sqrt(8 / 3), (8 / 3) ** 2 / ((1 / 9 + 49 / 9) / 2)
+    half = stats.t.ppf(0.975, freedom) * error
+    assert (low, high) == pytest.approx((-4 - half, -4 + half))
+    assert p == statistics.welch([1, 2, 3], [4, 5, 9])
+    assert statistics.mean_difference([2, 2], [5, 5])[:2] == (-3.0, (-3.0, -3.0))
+
+
+def test_one_test_with_many_seeds_errs_at_its_level():
+    assert statistics.family_error(((30, 30),)) == pytest.approx(0.05, abs=0.005)
+
+
+def test_few_seeds_with_larger_spread_err_more_often():
+    counts = ((3, 7),) * 10
+    alike, wider = statistics.family_error(counts), statistics.family_error(counts, 2.0)
+    assert alike == pytest.approx(simulated_family_error(counts, 1.0), abs=0.02)
+    assert wider > 0.1 > alike
+
+
+def simulated_family_error(counts, spread):
+    """A plain simulation of Holm's correction, with a shared baseline."""
+    generator, found = np.random.default_rng(7), 0
+    for _ in range(500):
+        base = generator.normal(size=counts[0][1])
+        p = [statistics.welch(generator.normal(0, spread, n), base) for n, _ in counts]
+        found += min(statistics.holm(p)) < 0.05
+    return found / 500

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "analysis")]
 import ablations  # noqa: E402
 import long_run  # noqa: E402
+import machines  # noqa: E402
 import readme_table  # noqa: E402
 import results_page  # noqa: E402
 import study  # noqa: E402
@@ -25,7 +26,7 @@ import track_run  # noqa: E402
 from test_compare import write_run  # noqa: E402
 
 import results  # noqa: E402
-from labkit.analysis import choices, compare, statistics  # noqa: E402
+from labkit.analysis import arithmetic, choices, compare, statistics  # noqa: E402
 from labkit.config import SACConfig  # noqa: E402
 from labkit.sac.evaluation import Evaluation  # noqa: E402
 from labkit.training import run_directory  # noqa: E402
@@ -192,8 +193,13 @@ def test_the_page_shows_the_numbers_of_the_runs(small_study):
     found, _ = compare.find_runs(small_study / "kept")
     files = results_page.write(found, small_study)
     page = (small_study / "README.md").read_text()
-    names = {"README.md", "curves-5010.png", "curves-5020.png", "factors.png"}
+    names = {"README.md", "curves-5010.png", "curves-5020.png", "factors.png", "scores.csv"}
     assert {file.name for file in files} == names
+    table = pd.read_csv(small_study / "scores.csv")
+    row = table[(table.setting == "defaults") & (table.seed == 4) & (table.env_steps == 5_020)]
+    found_row = row[["return", "return_sd", "length", "distance"]].to_numpy().round(2).tolist()
+    assert found_row == [[14.5, 0.62, 200.0, 7.25]]
+    assert len(table) == 12  # both budgets of the defaults, and the shorter one of the other
     assert "## The defaults after 5 020 env steps\n" in page
     assert "Interquartile mean of the returns +12.50 (+10." in page
     covered = f"in about {100 * statistics.interval_coverage(5):.0f} % of the cases"
@@ -205,8 +211,9 @@ def test_the_page_shows_the_numbers_of_the_runs(small_study):
     assert "(the library estool, whose episodes last up to 3000 steps)" in page
     assert "The median over the runs to reach +10: 20 env steps; the slowest run took 20." in page
     assert re.search(r"\| 4 \| \+14\.50 ± 0\.62 \| \+13\.50, \+15\.50 \| 7\.25 m \| 200 of", page)
-    p = statistics.welch([-4.5, -3.5], [12.5] * 5)
-    row = rf"| `n_step 1` | 0, 1 | -4.50 -3.50 | -4.00 | -16.50 (p = {p:.2g}) | {p:.2g} |"
+    _, (low, high), p = statistics.mean_difference([-4.5, -3.5], [12.5] * 5)
+    row = "| `n_step 1` | 0, 1 | -4.50 -3.50 | -4.00 "
+    row += f"| -16.50 ({low:+.2f} to {high:+.2f}) | 2 / 5, unknown | {p:.2g} | {p:.2g} |"
     assert row in page
     assert "- defaults, 5 020 env steps: seed 5\n" in page
     assert "5 010 env steps: seed" not in page, "a finished run is listed as not run"
@@ -215,29 +222,44 @@ def test_the_page_shows_the_numbers_of_the_runs(small_study):
         assert (small_study / name).stat().st_size > 5_000
 
 
-def table_of(*rows):
+def table_of(*rows, kind="A"):
     """As `results_page.setting_scores`, from (setting, seed, return)."""
     table = pd.DataFrame(rows, columns=["setting", "seed", "return"])
-    return table.assign(length=100.0, soon="20")
+    return table.assign(length=100.0, soon="20", kind=kind)
 
 
 def test_p_values_are_corrected_for_the_number_of_tests():
     table = table_of(
         *[("defaults", seed, value) for seed, value in enumerate((10.0, 11.0, 12.0))],
         *[("no-n_step", seed, value) for seed, value in enumerate((1.0, 2.0, 3.5))],
-        *[("no-gamma", seed, value) for seed, value in enumerate((9.0, 10.0, 12.5))],
+        *[("no-critic_layer_norm", seed, value) for seed, value in enumerate((9.0, 10.0, 12.5))],
         ("source", 0, -1.0),
     )
-    table = table.replace({"no-gamma": "no-critic_layer_norm"})
-    found = ablations.p_values_of(table)
+    found = ablations.with_test(table)
     assert set(found) == {"no-n_step", "no-critic_layer_norm"}, "one run has no p-value"
     text = ablations.rows_of(table)
-    assert "| -9.00 " not in text
-    first, second = found["no-n_step"], found["no-critic_layer_norm"]
-    assert f"| {first and 2 * first:.2g} | 100 | 20, 20, 20 |" in text
-    assert f"(p = {second:.2g}) | {max(second, 2 * first):.2g} |" in text
-    assert "| source |" in text
-    assert "| -1.00 | -12.00 |  | 100 | 20 |" in text
+    first, second = found["no-n_step"].p, found["no-critic_layer_norm"].p
+    assert f"| 3 / 3, A | {first:.2g} | {2 * first:.2g} | 100 | 20, 20, 20 |" in text
+    assert f"| 3 / 3, A | {second:.2g} | {max(second, 2 * first):.2g} |" in text
+    low, high = statistics.mean_difference([1.0, 2.0, 3.5], [10.0, 11.0, 12.0])[1]
+    assert f"| +2.17 | -8.83 ({low:+.2f} to {high:+.2f}) |" in text
+    assert "| -1.00 | -12.00 | 1 / 3, A |  |  | 100 | 20 |" in text
+    assert text.index("| defaults |") < text.index("| no-critic") < text.index("| no-n_step |")
+
+
+def test_runs_of_machines_that_round_otherwise_are_not_compared():
+    rows = [("defaults", seed, 10.0 + seed) for seed in range(4)]
+    rows += [("no-n_step", seed, 1.0 + seed) for seed in range(3)]
+    kinds = ["B", "A", "A", "A", "B", "A", "A"]
+    table = table_of(*rows, kind=kinds)
+    pair = ablations.compared(table)["no-n_step"]
+    assert pair == ("A", [2.0, 3.0], [11.0, 12.0, 13.0])
+    assert "| -9.50 (" in ablations.rows_of(table)
+    apart = table_of(*rows, kind=["A"] * 4 + ["B"] * 3)
+    assert not ablations.with_test(apart)
+    assert "| no-n_step | `n_step 1` | 0, 1, 2 | +1.00 +2.00 +3.00 | +2.00 |  |  |  |  |" in (
+        ablations.rows_of(apart)
+    )
 
 
 def test_a_setting_with_one_run_is_not_ranked():
@@ -261,17 +283,9 @@ def test_the_page_has_the_commit_and_the_cpu_of_the_runs(small_study):
         content = json.loads((path / "config.json").read_text())
         content["commit"], content["cpu"] = place
         (path / "config.json").write_text(json.dumps(content))
-    text = ablations.machines(compare.find_runs(small_study / "kept")[0])
-    assert "- commit abc, CPU a CPU: defaults 0 and defaults 1\n" in text
-    assert "- commit not recorded, CPU not recorded: defaults 2\n" in text
-
-
-def begins_with(path, value, seed, **changes):
-    """A run whose evaluation before training has this return."""
-    write_run(path, seed, [1.0], 20, **changes)
-    score = Evaluation((value,), (1.0,), (0.0,))
-    run = run_directory.Run(path, SACConfig(seed=seed, num_iterations=10, **changes))
-    run.log_evaluation(score, env_step=0, gradient_step=0, wall_seconds=0.0)
+    text = machines.section(compare.find_runs(small_study / "kept")[0], {})
+    assert "| commit abc, CPU a CPU | 1 | unknown | defaults 0, 1 |\n" in text
+    assert "| commit not recorded, CPU not recorded | 1 | unknown | defaults 2 |\n" in text
 
 
 def test_the_tracked_runs_have_the_settings_of_their_folders():
@@ -287,20 +301,23 @@ def test_the_tracked_runs_have_the_settings_of_their_folders():
         assert differing <= set(compare.NOT_A_SETTING), run.path
 
 
-def test_machines_that_round_differently_are_named(tmp_path):
+def begins_with(path, value, seed, **changes):
+    """A run whose evaluation before training has this return."""
+    write_run(path, seed, [1.0], 20, **changes)
+    score = Evaluation((value,), (1.0,), (0.0,))
+    run = run_directory.Run(path, SACConfig(seed=seed, num_iterations=10, **changes))
+    run.log_evaluation(score, env_step=0, gradient_step=0, wall_seconds=0.0)
+
+
+def test_the_page_says_which_runs_round_alike(tmp_path):
     begins_with(tmp_path / "defaults" / "seed-1", 0.5, 1)
-    begins_with(tmp_path / "no-n_step" / "seed-1", 0.5, 1, n_step=1)
-    begins_with(tmp_path / "no-observation_scale" / "seed-1", 0.7, 1, observation_scale=())
-    scale = study.EARLIER_SCALE
-    begins_with(tmp_path / "earlier-uniform" / "seed-1", 0.6, 1, observation_scale=scale)
-    alike = ablations.rounding(compare.find_runs(tmp_path)[0])
-    assert "have equal returns to 9 decimals (1 seed with several runs)" in alike
-    begins_with(tmp_path / "no-critic_layer_norm" / "seed-1", 0.5000001, 1, critic_layer_norm=False)
-    differing = ablations.rounding(compare.find_runs(tmp_path)[0])
-    assert (
-        "0.500000 in defaults 1 and no-n_step 1, but 0.500000 in no-critic_layer_norm 1"
-        in differing
-    )
+    begins_with(tmp_path / "no-n_step" / "seed-1", 0.5000001, 1, n_step=1)
+    begins_with(tmp_path / "defaults" / "seed-2", 0.7, 2)
+    starts = {arithmetic.key_of(SACConfig(seed=1)): 0.5}
+    text = machines.section(compare.find_runs(tmp_path)[0], starts)
+    assert "Of 3 runs, there are 1 of kind A and 1 of kind B, and 1 are unknown" in text
+    for kind, runs in (("A", "defaults 1"), ("B", "no-n_step 1"), ("unknown", "defaults 2")):
+        assert f"| {kind} | {runs} |" in text
 
 
 def test_the_tracked_pages_are_what_the_command_writes(tmp_path):
