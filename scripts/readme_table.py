@@ -22,7 +22,7 @@ MARKS = ("<!-- written by make results: begin -->", "<!-- written by make result
 
 def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
     """Returns README.md with the study's results of the defaults between its two marks."""
-    rows, reached = [], []
+    rows, reached, caveats = [], [], []
     figure, drawn = "default/curve.png", "the run of the committed notebook"
     budgets = results_page.budgets()
     earlier = study.LAST_EARLIER, "labkit, earlier defaults"
@@ -48,6 +48,8 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
         which = "" if name == "defaults" else " of the earlier defaults"
         runs_of = counted(len(table), "run") + which
         reached.append(f"{above} of {runs_of} after {spaced(budget)} env steps")
+        if name == "defaults":
+            caveats.append(caveat(table, runs, budget))
         if len(runs) >= study.SEEDS and name == "defaults":
             figure, drawn = f"curves-{budget}.png", results_page.drawn(len(runs))
     rows += long_run.rows()
@@ -86,6 +88,15 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
 
 The return of an episode is the sum of its rewards. An episode terminates when the robot falls, and is truncated after 1000 steps
 (ten seconds). Gym counts this environment as solved at a return of {results_page.THRESHOLD} (its `reward_threshold`){f". With labkit, {listed(reached)} reached it" if reached else ""}.
+{" ".join(filter(None, caveats))}
 
 ![Returns over env steps: {drawn}, and published results](results/minitaur/{figure})"""
     return between(text, MARKS, body)
+
+
+def caveat(table: pd.DataFrame, runs: Sequence[TrackedRun], budget: int) -> str:
+    """A sentence that a reader of one budget's score needs: see the page of the study; or nothing."""
+    if budget == study.ABLATION_BUDGET:
+        return results_page.chosen_by(table).strip().replace("Seeds", "In the first row, seeds", 1)
+    before = results_page.same_seeds_before(runs, budget)
+    return before.replace("the same runs", f"the runs of {spaced(budget)}", 1)

@@ -18,6 +18,7 @@ import standard_page  # noqa: E402
 from trials import read  # noqa: E402
 
 from benchmarks import side_by_side, standard_plan  # noqa: E402
+from labkit.analysis import statistics  # noqa: E402
 from labkit.config import SACConfig  # noqa: E402
 from labkit.environments.gymnasium import hide_deprecations  # noqa: E402
 
@@ -204,6 +205,21 @@ def test_only_significant_differences_are_named(hopper, expected):
     assert f": {expected}" in sentence
     del scores["sb3", "Walker2d-v4"]
     assert "no test yet" in standard_page.comparison("published", "sb3", scores)
+
+
+def test_the_page_says_where_both_libraries_score_less_than_the_published_curves(reference):
+    low = {settings: [900.0, 1_000.0, 1_100.0] for settings in ("published", "sb3")}
+    scores = {(name, "HalfCheetah-v4"): values for name, values in low.items()}
+    assert "On HalfCheetah-v4, both libraries" in standard_page.lower(scores, reference)
+    scores["sb3", "HalfCheetah-v4"] = [6_000.0, 6_100.0, 6_200.0]
+    assert standard_page.lower(scores, reference) == ""
+    published = standard_page.published_scores(reference, "HalfCheetah-v4")
+    sentence = standard_page.gaps("HalfCheetah-v4", scores, published)
+    ours = low["published"]
+    _, (lowest, highest), _ = statistics.mean_difference(ours, list(published))
+    mean = f"labkit {1_000 - np.mean(published):+.0f}"
+    assert f"{mean} (95 % interval {lowest:+.0f} to {highest:+.0f})" in sentence
+    assert "Stable-Baselines3 -56 (" in sentence
 
 
 def test_the_p_values_are_corrected_for_three_tests():
