@@ -65,7 +65,7 @@ def kinds_of(found: Sequence[TrackedRun], starts: arithmetic.Starts) -> str:
     told = listed([f"{counts.get(kind, 0)} of kind {kind}" for kind in arithmetic.KINDS[:2]])
     unknown = counts.get(arithmetic.UNKNOWN, 0)
     return f"""Before training, runs of one seed, observation scale and action repeat have the same return, if their machines round alike. Kind {arithmetic.SAME} are the runs that begin as on the machine of [study/{arithmetic.FILE}](study/{arithmetic.FILE}), to {arithmetic.PRECISION} decimals
-(`scripts/results.py starts` writes this file); kind {arithmetic.OTHER} begin otherwise, although their CPUs may have the same name. Of {counted(len(found), "run")}, there are {told}{f", and {unknown} are unknown, because the file has no such start" if unknown else ""}."""
+(`scripts/results.py starts` writes this file); kind {arithmetic.OTHER} begin otherwise, although their CPUs may have the same name, and may be of more than one kind. Of {counted(len(found), "run")}, there are {told}{f", and {unknown} are unknown, because the file has no such start" if unknown else ""}."""
 
 
 def in_words(runs: Sequence[TrackedRun]) -> str:
