@@ -121,18 +121,18 @@ def rendering() -> Finding:
 
 
 def ffmpeg() -> Finding:
-    """Writes and reads a short video with imageio-ffmpeg, as `plotting.video` does."""
+    """Writes and reads a short video, as the recordings of episodes do."""
     import imageio_ffmpeg
+
+    from labkit.plotting import mp4
 
     frames = np.random.default_rng(0).integers(0, 255, (8, 64, 64, 3), dtype=np.uint8)
     with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/v.mp4"
-        writer = imageio_ffmpeg.write_frames(path, (64, 64), fps=8, codec="libx264")
-        writer.send(None)
-        for frame in frames:
-            writer.send(frame)
-        writer.close()
-        _, *decoded = imageio_ffmpeg.read_frames(path)  # the first item describes the stream
+        path = Path(folder) / "v.mp4"
+        with mp4.writing(path, (64, 64), fps=8) as write:
+            for frame in frames:
+                write(frame)
+        _, *decoded = imageio_ffmpeg.read_frames(mp4.absolute(path))  # the first: of the stream
     count = len(decoded)
     return (OK, "wrote and read a video") if count == 8 else (FAILS, f"8 frames became {count}")
 

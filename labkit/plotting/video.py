@@ -1,25 +1,21 @@
 """Records an episode as an MP4 video in real time, and displays it in a notebook.
 
-Everything runs on the CPU, without a display, and with the ffmpeg that imageio-ffmpeg ships.
+Everything runs on the CPU and without a display.
 """
 
 import base64
-import contextlib
 import html
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
-import imageio_ffmpeg
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from labkit.environments.physics import forward_position
-from labkit.errors import StorageError, storage
 from labkit.parameters import invalid
+from labkit.plotting import mp4
 from labkit.plotting.film_strip import FrameSample, film_strip
 from labkit.plotting.rendering import frame
 from labkit.sac.collector import play
@@ -31,14 +27,20 @@ if TYPE_CHECKING:
     from labkit.sac.policies import Policy
 
 MAX_BYTES = 1_500_000  # a notebook embeds several videos and should stay below 6 MB
-CRF = (27, 32, 37, 42, 47)  # x264 quality; a later value is used when the file is too large
 EVALUATED_STEPS = 5_000  # the longest evaluated episode that is recorded to its end
 HTML_WIDTH = 480  # pixels: the largest width of a video in a notebook
 Moment = tuple[int, float, bool]  # steps so far, last reward, episode over?
 
 
-class VideoTooLarge(RuntimeError):
-    """The video exceeds the size limit even at the lowest quality."""
+@attrs.frozen
+class _Shot:
+    """A picture of a recorded episode, uint8 `[height, width, 3]`."""
+
+    picture: np.ndarray
+    text: str  # see `progress`
+    steps: int  # environment steps so far
+    return_: float  # so far
+    last: bool  # the last state of the episode
 
 
 @attrs.frozen
@@ -91,8 +93,7 @@ def record_episode(
 
     Raises:
         ParameterError: a width or height is odd, or a number is not positive.
-        VideoTooLarge: no quality in `CRF` keeps the file within `max_bytes`.
-        StorageError: ffmpeg did not write all frames, because the disk is full or gone.
+        VideoTooLarge, StorageError: see `mp4.writing`.
     """
     for name, pixels in {"width": width, "height": height}.items():
         if pixels <= 0 or pixels % 2:
@@ -100,44 +101,19 @@ def record_episode(
     for name, value in {"step_seconds": step_seconds, "fps": fps, "max_steps": max_steps}.items():
         if value <= 0:
             raise invalid(name, value, "above 0")
-    path, size, fps = Path(path), (width, height), min(fps, 1 / step_seconds)
-    with storage(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # The draft is on the same disk, so that the final rename is atomic.
-        drafts = tempfile.TemporaryDirectory(dir=path.parent, prefix=".recording-")
+    path, fps = Path(path), min(fps, 1 / step_seconds)
     if seed is not None:
         env.seed(seed)
-    sample, return_, start = FrameSample(), 0.0, None
-    with drafts as folder:
-        draft = Path(folder) / "draft.mp4"
-        with encoder(draft, size, fps, CRF[0]) as write:
-            for step, reward, last in _play(env, policy, max_steps):
-                return_ += reward
-                start = forward_position(env) if step == 0 else start
-                # Frame k shows the state at k / fps seconds, to the nearest step.
-                due = step == int(sample.count / (fps * step_seconds) + 0.5)
-                if due or last:
-                    position = forward_position(env)
-                    metres = None if position is None or start is None else position - start
-                    text = progress(step * step_seconds, metres, return_)
-                    text += f"   {caption()}" if caption else ""
-                    picture = frame(env, width, height)
-                if due and not last:  # with the last state the video would be one frame too long
-                    try:
-                        write(_stamp(picture, text))
-                    except OSError:
-                        why = "ffmpeg ended: is the disk full?"
-                        raise StorageError(f"{path} cannot be written ({why})") from None
-                    sample.add(picture, text)
-        count = sample.count
-        if _count_frames(draft) != count:
-            raise StorageError(
-                f"ffmpeg did not write all {count} frames of {path}: is the disk full?"
-            )
-        with storage(path):
-            os.replace(_shrunk(draft, size, fps, max_bytes), path)
-    frames, captions = zip(*sample.kept, (picture, text), strict=True)
-    return Recording(path, frames, captions, step, return_, step * step_seconds)
+    sample = FrameSample()
+    with mp4.writing(path, (width, height), fps, max_bytes) as write:
+        moments = _play(env, policy, max_steps)
+        for shot in _shots(env, moments, step_seconds, fps, (width, height)):
+            text = shot.text + (f"   {caption()}" if caption else "")
+            if not shot.last:  # with the last state the video would be one frame too long
+                write(_stamp(shot.picture, text))
+            sample.add(shot.picture, text, keep=shot.last)
+    frames, captions = zip(*sample.kept, strict=True)
+    return Recording(path, frames, captions, shot.steps, shot.return_, shot.steps * step_seconds)
 
 
 def record_evaluated(
@@ -202,61 +178,26 @@ def _play(env: "PyEnvironment", policy: "Policy", max_steps: int) -> Iterator[Mo
             return
 
 
-def absolute(path: Path) -> str:
-    """A path for ffmpeg, which takes what comes before a colon for a protocol."""
-    return str(path.absolute())
-
-
-@contextlib.contextmanager
-def encoder(
-    path: Path, size: tuple[int, int], fps: float, crf: int
-) -> Iterator[Callable[[np.ndarray], None]]:
-    """Starts ffmpeg and gives a function that sends it one frame, uint8 `[height, width, 3]`."""
-    stream = imageio_ffmpeg.write_frames(
-        absolute(path),
-        size,
-        fps=fps,
-        codec="libx264",
-        pix_fmt_out="yuv420p",
-        quality=None,  # set by the CRF
-        macro_block_size=2,
-        ffmpeg_log_level="quiet",  # the frames are counted afterwards
-        # faststart puts the index first: a browser plays before it has the whole file.
-        output_params=["-crf", str(crf), "-movflags", "+faststart"],
-    )
-    stream.send(None)
-    try:
-        yield lambda picture: stream.send(np.ascontiguousarray(picture))
-    finally:
-        stream.close()
-
-
-def _count_frames(file: Path) -> int:
-    """The frames in a video; 0 if ffmpeg cannot read it."""
-    try:
-        return int(imageio_ffmpeg.count_frames_and_secs(absolute(file))[0])
-    except RuntimeError:
-        return 0
-
-
-def _shrunk(draft: Path, size: tuple[int, int], fps: float, max_bytes: int) -> Path:
-    """The draft, or its first re-encoding within the size limit."""
-    smaller = draft
-    for crf in CRF[1:]:
-        if smaller.stat().st_size <= max_bytes:
-            return smaller
-        smaller = draft.with_name(f"crf{crf}.mp4")
-        frames = imageio_ffmpeg.read_frames(absolute(draft))
-        next(frames)  # the first item describes the stream
-        with encoder(smaller, size, fps, crf) as write:
-            for picture in frames:
-                write(np.frombuffer(picture, np.uint8))
-    if smaller.stat().st_size <= max_bytes:
-        return smaller
-    raise VideoTooLarge(
-        f"the video must be at most {max_bytes} bytes, got {smaller.stat().st_size} at the lowest "
-        "quality: record fewer steps, fewer frames per second, or smaller pictures"
-    )
+def _shots(
+    env: "PyEnvironment",
+    moments: Iterable[Moment],
+    step_seconds: float,
+    fps: float,
+    size: tuple[int, int],
+) -> Iterator[_Shot]:
+    """Draws the states that the frames of a video show, and the last one of the episode."""
+    count, return_, start = 0, 0.0, None
+    for step, reward, last in moments:
+        return_ += reward
+        start = forward_position(env) if step == 0 else start
+        # Frame k shows the state at k / fps seconds, to the nearest step.
+        if not last and step != int(count / (fps * step_seconds) + 0.5):
+            continue
+        count += 1
+        position = forward_position(env)
+        metres = None if position is None or start is None else position - start
+        text = progress(step * step_seconds, metres, return_)
+        yield _Shot(frame(env, *size), text, step, return_, last)
 
 
 def _stamp(picture: np.ndarray, text: str) -> np.ndarray:

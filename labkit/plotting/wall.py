@@ -2,8 +2,6 @@
 
 import contextlib
 import io
-import os
-import tempfile
 from collections.abc import Generator, Mapping
 from pathlib import Path
 
@@ -11,10 +9,10 @@ import imageio_ffmpeg
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from labkit.errors import storage
 from labkit.parameters import invalid
+from labkit.plotting import mp4
 from labkit.plotting.film_strip import film_strip
-from labkit.plotting.video import CRF, Recording, absolute, encoder
+from labkit.plotting.video import Recording
 
 TILE = (320, 240)  # pixels of a clip in the wall
 TITLE = 26  # pixels of the line above it
@@ -30,7 +28,7 @@ def write_video(clips: Mapping[str, Recording], path: Path, columns: int = 3) ->
 
     Raises:
         ParameterError: there are no clips, or they differ in frames per second.
-        StorageError: the file cannot be written.
+        StorageError: see `mp4.writing`.
     """
     if not clips:
         raise invalid("clips", dict(clips), "at least one recording")
@@ -39,32 +37,28 @@ def write_video(clips: Mapping[str, Recording], path: Path, columns: int = 3) ->
         raise invalid("clips", rates, "recordings with the same frames per second")
     columns = min(columns, len(clips))
     width, height = columns * TILE[0], -(-len(clips) // columns) * (TILE[1] + TITLE)
-    tiles = [_tiles(title, clip) for title, clip in clips.items()]
-    with storage(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        drafts = tempfile.TemporaryDirectory(dir=path.parent, prefix=".wall-")
-    with drafts as folder:
-        draft = Path(folder) / "draft.mp4"
-        with encoder(draft, (width, height), next(iter(rates.values())), CRF[0]) as write:
-            for _ in range(max(int(_meta(clip)["frames"]) for clip in clips.values())):
+    count = max(int(_meta(clip)["frames"]) for clip in clips.values())
+    with contextlib.ExitStack() as readers:
+        tiles = [
+            readers.enter_context(contextlib.closing(_tiles(title, clip)))
+            for title, clip in clips.items()
+        ]
+        with mp4.writing(path, (width, height), next(iter(rates.values()))) as write:
+            for _ in range(count):
                 write(_grid([next(tile) for tile in tiles], columns))
-        for tile in tiles:
-            tile.close()
-        with storage(path):
-            os.replace(draft, path)
 
 
 def _meta(clip: Recording) -> dict[str, float]:
     """Frames per second and number of frames of a clip."""
-    reader = imageio_ffmpeg.read_frames(absolute(clip.path))
+    reader = imageio_ffmpeg.read_frames(mp4.absolute(clip.path))
     fps = next(reader)["fps"]
     reader.close()
-    return {"fps": fps, "frames": imageio_ffmpeg.count_frames_and_secs(absolute(clip.path))[0]}
+    return {"fps": fps, "frames": mp4.count_frames(clip.path)}
 
 
 def _tiles(title: str, clip: Recording) -> Generator[np.ndarray, None, None]:
     """The frames of a clip below its title, uint8; the last one, greyed, again and again."""
-    reader = imageio_ffmpeg.read_frames(absolute(clip.path))
+    reader = imageio_ffmpeg.read_frames(mp4.absolute(clip.path))
     width, height = next(reader)["size"]
     with contextlib.closing(reader):
         for data in reader:

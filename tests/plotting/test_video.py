@@ -18,7 +18,7 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 from labkit.environments.make import make_environment
 from labkit.environments.seeding import raw_env
 from labkit.errors import StorageError
-from labkit.plotting import film_strip, rendering, video, wall
+from labkit.plotting import film_strip, mp4, rendering, video, wall
 
 WIDTH, HEIGHT = 160, 120  # small, for speed
 DT = 0.01  # simulated seconds of a Minitaur step
@@ -94,11 +94,10 @@ def test_duration_for_any_ratio_of_the_rates(
 def test_a_colon_in_a_path_is_no_protocol(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = Path("12:30:00") / "clip.mp4"
-    path.parent.mkdir()
-    with video.encoder(path, (WIDTH, HEIGHT), 25, 30) as write:
+    with mp4.writing(path, (WIDTH, HEIGHT), 25) as write:
         for shade in (0, 100, 200):
             write(np.full((HEIGHT, WIDTH, 3), shade, np.uint8))
-    assert video._count_frames(path) == 3
+    assert mp4.count_frames(path) == 3
 
 
 def minitaur_position(env):
@@ -284,14 +283,14 @@ def test_a_large_video_is_encoded_at_lower_quality(minitaur, tmp_path):
 
 
 def test_an_impossible_size_limit_is_reported(minitaur, tmp_path):
-    with pytest.raises(video.VideoTooLarge, match="at most 500 bytes") as error:
+    with pytest.raises(mp4.VideoTooLarge, match="at most 500 bytes") as error:
         record(minitaur, tmp_path / "a.mp4", max_bytes=500)
     assert "\n" not in str(error.value)
     assert leftovers(tmp_path) == []
 
 
 def test_lost_frames_are_detected(minitaur, tmp_path, monkeypatch):
-    monkeypatch.setattr(video.imageio_ffmpeg, "count_frames_and_secs", lambda _: (7, 0.28))
+    monkeypatch.setattr(mp4.imageio_ffmpeg, "count_frames_and_secs", lambda _: (7, 0.28))
     with pytest.raises(RuntimeError, match="all 13 frames"):
         record(minitaur, tmp_path / "a.mp4")
     assert leftovers(tmp_path) == []
@@ -388,6 +387,53 @@ def test_a_full_disk_is_named(minitaur, tmp_path, capfd):
         with pytest.raises(StorageError, match=r"b\.mp4 cannot be written \(ffmpeg ended: is"):
             record(minitaur, disk / "videos" / "b.mp4")
     assert capfd.readouterr().err == ""
+
+
+def noise(count):
+    """Frames that x264 cannot make small."""
+    return np.random.default_rng(0).integers(0, 255, (count, HEIGHT, WIDTH, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("spare", [4_000, 12_000])
+def test_a_disk_that_fills_up_while_a_video_is_made_smaller_is_named(tmp_path, capfd, spare):
+    """The draft fits; of its re-encoding nothing fits, or not all frames."""
+    with mp4.writing(tmp_path / "fits.mp4", (WIDTH, HEIGHT), 25) as write:
+        for frame in noise(5):
+            write(frame)
+    size = (tmp_path / "fits.mp4").stat().st_size
+    with small_disk(tmp_path / "disk", 256) as disk:
+        (disk / "a.mp4").write_bytes(b"an older video")
+        fill(disk, leave=size + spare)
+
+        def shrink():
+            with mp4.writing(disk / "a.mp4", (WIDTH, HEIGHT), 25, max_bytes=size * 4 // 5) as write:
+                for frame in noise(5):
+                    write(frame)
+
+        with pytest.raises(StorageError, match=r"all 5 frames of .*a\.mp4: is the disk full"):
+            shrink()
+        assert (disk / "a.mp4").read_bytes() == b"an older video"
+        assert leftovers(disk) == [".filler", "a.mp4"]
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("leave", [8_000, 100_000])
+def test_a_full_disk_keeps_an_older_wall_of_clips(tmp_path, leave):
+    clips = {}
+    for title in ("one", "two"):
+        path = tmp_path / f"{title}.mp4"
+        with mp4.writing(path, (WIDTH, HEIGHT), 25) as write:
+            for frame in noise(30):
+                write(frame)
+        clips[title] = video.Recording(path, (), (), 30, 0.0, 1.2)
+    with small_disk(tmp_path / "disk", 1_024) as disk:
+        (disk / "wall.mp4").write_bytes(b"an older video")
+        fill(disk, leave=leave)
+        with pytest.raises(StorageError, match=r"wall\.mp4") as error:
+            wall.write_video(clips, disk / "wall.mp4")
+        assert "\n" not in str(error.value)
+        assert (disk / "wall.mp4").read_bytes() == b"an older video"
+        assert leftovers(disk) == [".filler", "wall.mp4"]
 
 
 def test_an_evaluated_episode_is_recorded_to_its_end(tmp_path, monkeypatch):
