@@ -44,8 +44,9 @@ def check_name(name: str) -> None:
     names = known_names()
     if name not in names:
         known = f"one of the {len(names)} registered Gym ids"
-        meant = gymnasium.PREFIX + name
-        hint = did_you_mean(meant if gymnasium.is_registered(name) else name, [*names, meant])
+        hint = did_you_mean(name, names)
+        if gymnasium.is_registered(name):
+            hint = f"; did you mean {gymnasium.PREFIX + name!r}?"
         raise ParameterError(f"{invalid('env_name', name, known)}{hint}")
 
 
