@@ -210,6 +210,9 @@ def check_name(name: str) -> None:
     import gymnasium
 
     module, _, wanted = name.removeprefix(PREFIX).rpartition(":")
+    if module.startswith("."):
+        allowed = "gymnasium:Id or gymnasium:module:Id, where the module has no leading dot"
+        raise invalid("env_name", name, allowed)
     if module:
         try:
             importlib.import_module(module)

@@ -330,6 +330,10 @@ def test_a_shape_that_changes_later_is_named_before_it_is_stored():
         ("HalfCheetah-v5", r"`env_name` must be .*; did you mean 'gymnasium:HalfCheetah-v5'\?$"),
         ("HalfCheetahBulletEnv-v1", "`env_name` must .*; did you mean 'HalfCheetahBulletEnv-v0'"),
         ("MyRobot", r"`env_name` must be one of the \d+ registered Gym ids, got 'MyRobot'$"),
+        (
+            "gymnasium:.robots:Other-v0",
+            r"`env_name` must be .* no leading dot, got 'gymnasium:\.robots:Other-v0'$",
+        ),
         ("gymnasium:Hopper-v2", "`env_name` must be an environment that works here .*"),
     ],
 )
