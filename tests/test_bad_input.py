@@ -337,22 +337,22 @@ ENVIRONMENTS = [
     (
         env(observation_space=gym.spaces.Dict({"a": BOX})),
         ParameterError,
-        "`env_name` must be an environment whose observations are one vector of real numbers",
+        "`make_env` must be an environment whose observations are one vector of real numbers",
     ),
     (
         env(observation_space=gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)),
         ParameterError,
-        r"`env_name` must be .* observations of shape \(8, 8, 3\) and dtype uint8",
+        r"`make_env` must be .* observations of shape \(8, 8, 3\) and dtype uint8",
     ),
     (
         env(action_space=gym.spaces.Discrete(2)),
         ParameterError,
-        "`env_name` must be an environment whose actions are one vector of real numbers",
+        "`make_env` must be an environment whose actions are one vector of real numbers",
     ),
     (
         env(action_space=gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)),
         ParameterError,
-        "`env_name` must be an environment with bounded actions",
+        "`make_env` must be an environment with bounded actions",
     ),
 ]
 

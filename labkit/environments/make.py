@@ -8,7 +8,13 @@ import gym
 import numpy as np
 
 from labkit.environments import gymnasium
-from labkit.environments.seeding import SeededEnv, environment_name, raw_env, seeded_env
+from labkit.environments.seeding import (
+    SeededEnv,
+    environment_name,
+    parameter_of,
+    raw_env,
+    seeded_env,
+)
 from labkit.environments.watchdog import Watchdog
 from labkit.errors import BrokenEnvironmentError, ParameterError, first_line
 from labkit.parameters import MANY, check_int, did_you_mean, echo, invalid
@@ -19,6 +25,11 @@ if TYPE_CHECKING:
 
 MINITAUR = "MinitaurBulletEnv-v0"
 FACTORY = "a class or a function that returns a new Gym or Gymnasium environment each time"
+SEPARATE = {  # what each parameter must be, so that collection and evaluation do not share one
+    "env_name": "the id of an environment that is new each time it is made",
+    "make_env": FACTORY,
+    "components": "TrainingComponents with two environments, `collect_env` and `eval_env`",
+}
 EXPECTED = (ImportError, gym.error.Error, BrokenEnvironmentError)
 MAX_SEED = 2**32 - 1
 MAX_ACTION = 1e9  # beyond it the critic's float32 loss overflows
@@ -80,6 +91,7 @@ def make_environment(
         seed = check_int("seed", seed, 0, MAX_SEED, "or None")
     try:
         seeded = SeededEnv(_maker(name), max_episode_steps, watchdog)
+        seeded.came_from = _parameter(name)
         gymnasium.try_out(seeded)
     except Exception as error:  # a constructor may raise anything
         users_own = not isinstance(name, str)  # the user must see its errors in full
@@ -145,47 +157,66 @@ def check_max_episode_steps(steps: int | None) -> int | None:
     return check_int("max_episode_steps", steps, 1, MANY, "env steps; or None")
 
 
-def check_separate(collect_env: "PyEnvironment", eval_env: "PyEnvironment") -> None:
+def check_separate(
+    collect_env: "PyEnvironment", eval_env: "PyEnvironment", parameter: str | None = None
+) -> None:
     """Rejects one environment in two roles: an evaluation would disturb the collection.
+
+    Args:
+        collect_env: collects experience.
+        eval_env: plays the evaluations.
+        parameter: the user's, for errors; None takes the one that chose `collect_env`.
 
     Raises:
         ParameterError: both are the same, have the same Gym environment inside, or differ in the
             shapes of observations or actions, or in the bounds of actions.
     """
+    parameter = parameter or parameter_of(collect_env)
+    wanted = f"`{parameter}` must be {SEPARATE[parameter]}"
     if raw_env(collect_env) is raw_env(eval_env):
-        raise ParameterError(f"`make_env` must be {FACTORY}, got the same environment twice")
+        raise ParameterError(f"{wanted}, got the same environment twice")
     for name in ("observation_space", "action_space"):
         one, two = (getattr(seeded_env(env), name) for env in (collect_env, eval_env))
         # Nothing depends on the bounds of observations.
         if one.shape != two.shape or (name == "action_space" and one != two):
             found = f"with the same `{name}`, got {echo(one)} and then {echo(two)}"
-            raise ParameterError(f"`make_env` must be {FACTORY}, {found}")
+            raise ParameterError(f"{wanted}, {found}")
 
 
-def check_specs(env: "PyEnvironment") -> None:
+def check_specs(env: "PyEnvironment", parameter: str | None = None) -> None:
     """Rejects what SAC cannot train on: anything but flat observations and bounded actions.
+
+    Args:
+        env: see `make_environment`.
+        parameter: the user's, for errors; None takes the one that chose the environment.
 
     Raises:
         ParameterError: names the environment and its shapes or bounds, and says what to do.
     """
+    if problem := _spec_problem(env):
+        allowed = f"an environment {problem}"
+        raise invalid(parameter or parameter_of(env), environment_name(env), allowed)
+
+
+def _spec_problem(env: "PyEnvironment") -> str:
+    """What SAC needs, and what this environment has instead; empty if SAC can train on it."""
     action_spec = env.action_spec()
-    name = environment_name(env)
     for kind, spec in (("observations", env.observation_spec()), ("actions", action_spec)):
         shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
         if shape is None or len(shape) != 1 or not np.issubdtype(dtype, np.floating):
             found = f"this one has {kind} of shape {shape} and dtype {dtype}{_todo(kind, shape)}"
-            allowed = f"an environment whose {kind} are one vector of real numbers; {found}"
-            raise invalid("env_name", name, allowed)
+            return f"whose {kind} are one vector of real numbers; {found}"
     # TF-Agents turns an infinite bound into the largest float32.
     low, high = np.min(action_spec.minimum), np.max(action_spec.maximum)
     if max(-low, high) > MAX_ACTION:
         found = f"within ±{MAX_ACTION:g}; those of this one range from {low:g} to {high:g}"
-        found += " (wrap it, with an `action_space` that has bounds)"
-        raise invalid("env_name", name, f"an environment with bounded actions, {found}")
+        return f"with bounded actions, {found} (wrap it, with an `action_space` that has bounds)"
     fixed = np.broadcast_to(action_spec.minimum >= action_spec.maximum, action_spec.shape)
     if fixed.any():
-        found = f"action[{np.argmax(fixed)}] of this one has one value"
-        raise invalid("env_name", name, f"an environment whose actions have two bounds; {found}")
+        return (
+            f"whose actions have two bounds; action[{np.argmax(fixed)}] of this one has one value"
+        )
+    return ""
 
 
 def _todo(kind: str, shape: tuple[int, ...] | None) -> str:

@@ -41,6 +41,8 @@ class SeededEnv(gym.Wrapper):
         ParameterError: `make` does not return an environment of one of these.
     """
 
+    came_from = "make_env"  # the user's parameter that chose it, for errors
+
     def __init__(
         self,
         make: Callable[[], Any],
@@ -130,6 +132,11 @@ class SeededEnv(gym.Wrapper):
 def seeded_env(env: "PyEnvironment") -> SeededEnv:
     """The wrapper that holds the environment's own generators."""
     return env.gym  # each wrapper of TF-Agents passes attributes on
+
+
+def parameter_of(env: "PyEnvironment") -> str:
+    """The parameter that chose the environment: `env_name` for an id, else `make_env`."""
+    return getattr(seeded_env(env), "came_from", "make_env")
 
 
 def raw_env(env: "PyEnvironment") -> Any:

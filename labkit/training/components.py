@@ -186,8 +186,8 @@ def environment_source(config: SACConfig, make_env: MakeEnv | None) -> MakeEnv |
     return make_env
 
 
-def check_tuned(config: SACConfig, env: PyEnvironment) -> None:
-    """Rejects settings of one environment if `make_env` returned another one.
+def check_tuned(config: SACConfig, env: PyEnvironment, parameter: str = "make_env") -> None:
+    """Rejects settings of one environment if `parameter`, for example `make_env`, gave another one.
 
     Fields that are left open have the values of `config.env_name`.
 
@@ -199,7 +199,7 @@ def check_tuned(config: SACConfig, env: PyEnvironment) -> None:
     if special and environment_name(env) != config.env_name:
         name = type(raw_env(env)).__name__
         allowed = (
-            f"a name for the environment of `make_env`, such as {name!r}: this one chooses the "
+            f"a name for the environment of `{parameter}`, such as {name!r}: this one chooses the "
             "reward scale, observation scale, reflection and other settings of that environment"
         )
         raise invalid("env_name", config.env_name, allowed)
@@ -229,9 +229,9 @@ def check_components(
             )
     if not isinstance(components, TrainingComponents):
         raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
-    check_separate(components.collect_env, components.eval_env)
-    check_specs(components.collect_env)
-    check_tuned(config, components.collect_env)
+    check_separate(components.collect_env, components.eval_env, "components")
+    check_specs(components.collect_env, "components.collect_env")
+    check_tuned(config, components.collect_env, "components")
     agent: Any = components.agent  # whatever the caller has put there
     if not isinstance(agent, SeededSacAgent):
         allowed = "a SeededSacAgent, as in notebook 03"

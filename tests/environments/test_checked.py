@@ -319,7 +319,7 @@ SPACES = [
     ({"observation_space": box([], [])}, "`observation_space` must be a space of one number or m"),
     ({"action_space": None}, "`action_space` must be a gym.Space of the environment, got None"),
     ({"observation_space": None}, "`observation_space` must be a gym.Space of .*, got None"),
-    ({"action_space": box([-1, 2], [1, 2])}, r"`env_name` must be .*; action\[1\] of this one has"),
+    ({"action_space": box([-1, 2], [1, 2])}, r"`make_env` must be .*; action\[1\] of this one has"),
     (
         {"observation_space": type("Custom", (gym.Space,), {})((2,), np.float32)},
         r"`make_env` must be an environment whose spaces TF-Agents can describe \(",
@@ -330,7 +330,7 @@ SPACES = [
     ),
     (
         {"action_space": box([-1e38], [1e38])},
-        r"`env_name` must be .* within ±1e\+09; .* -1e\+38 to",
+        r"`make_env` must be .* within ±1e\+09; .* -1e\+38 to",
     ),
 ]
 

@@ -144,7 +144,9 @@ def test_an_env_step_of_the_pendulum_takes_its_own_dt():
 
 
 def test_discrete_actions_are_rejected_by_name():
-    with pytest.raises(ParameterError, match=r"actions of shape .*, got 'CartPole-v0'"):
+    with pytest.raises(
+        ParameterError, match=r"^`env_name` must be .* actions of shape .*, got 'CartPole-v0'"
+    ):
         check_specs(make_environment("CartPole-v0"))
 
 

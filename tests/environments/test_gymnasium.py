@@ -242,17 +242,17 @@ BROKEN = {
                 "step": lambda self, a: (np.zeros((8, 8, 3), np.uint8), 0.0, False, False, {}),
             },
         ),
-        r"`env_name` must be an environment whose observations are one vector .* shape \(8, 8, 3\) "
+        r"`make_env` must be an environment whose observations are one vector .* shape \(8, 8, 3\) "
         r"and dtype uint8 \(labkit has no networks for images: choose an environment without\), "
         "got 'Images'$",
     ),
     "a matrix of actions": (
         of_spaces(action_space=Box(-1, 1, (2, 2))),
-        r"`env_name` must be .* actions of shape \(2, 2\) .*`action_space` of shape \(n,\).*Mine'$",
+        r"`make_env` must be .* actions of shape \(2, 2\) .*`action_space` of shape \(n,\).*Mine'$",
     ),
     "unbounded actions": (
         of_spaces(action_space=Box(-np.inf, np.inf, (2,))),
-        r"`env_name` must be an environment with bounded actions, .* \(wrap it, with an "
+        r"`make_env` must be an environment with bounded actions, .* \(wrap it, with an "
         r"`action_space` that has bounds\), got 'Mine'$",
     ),
     "Gym's four values": (

@@ -271,7 +271,7 @@ def test_components_that_were_trained_without_a_checkpoint_are_rejected(small_co
         ({"gamma": 0.5}, r"`gamma` must be 0\.9\d*, as in the agent of `components`, got 0\.5"),
         ({"reward_scale_factor": 3.0}, "`reward_scale_factor` must be"),
         ({"actor_update_period": 7}, "`actor_update_period` must be"),
-        ({"env_name": "MinitaurBulletEnv-v0"}, "`env_name` must be a name for the environment"),
+        ({"env_name": "MinitaurBulletEnv-v0"}, "name for the environment of `components`, "),
     ],
 )
 def test_components_of_another_configuration_are_rejected(
@@ -292,6 +292,22 @@ def test_components_with_another_kind_of_agent_are_rejected(small_config, tmp_pa
     made.agent = object()
     with pytest.raises(labkit.ParameterError, match=r"`components\.agent` must be a SeededSacAg"):
         labkit.train(small_config(env_name="Target", replay="tf_uniform"), components=made)
+    made.close()
+
+
+def test_errors_about_the_environments_of_components_name_components(small_config):
+    config = small_config(env_name="Target", replay="tf_uniform")
+    made = components.build(config, Target)
+    other, made.eval_env = made.eval_env, made.collect_env
+    with pytest.raises(labkit.ParameterError, match=r"^`components` must be .* got the same env"):
+        labkit.train(config, components=made)
+    made.eval_env, made.collect_env = other, labkit.make_environment("CartPole-v1")
+    with pytest.raises(labkit.ParameterError, match=r"^`components` must be .* `observation_spa"):
+        labkit.train(config, components=made)
+    made.eval_env = labkit.make_environment("CartPole-v1")
+    expected = r"^`components\.collect_env` must be an environment whose actions"
+    with pytest.raises(labkit.ParameterError, match=expected):
+        labkit.train(config, components=made)
     made.close()
 
 
