@@ -110,8 +110,8 @@ class GymnasiumEnv(gym.Env):
         """
         found = self.gymnasium_env.render_mode
         if found != mode:
-            allowed = f"one that makes the environment with render_mode={mode!r}, to be drawn"
-            raise ParameterError(f"`make_env` must be {allowed}, got render_mode={found!r}")
+            allowed = f"{mode!r} where the environment is made, so that it can be drawn"
+            raise invalid("render_mode", found, allowed)
         if not hasattr(self.gymnasium_env.unwrapped, "mujoco_renderer"):
             return self.gymnasium_env.render()
         if os.environ.get("MUJOCO_GL") == "disable":  # as `labkit.runtime` sets it without EGL

@@ -7,17 +7,24 @@ ground; other environments render themselves.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import gym
 import numpy as np
 from PIL import Image, ImageFilter, ImageOps
 
+from labkit.environments import gymnasium
 from labkit.environments.physics import forward_position
-from labkit.environments.seeding import raw_env, seeded_env
+from labkit.environments.seeding import parameter_of, raw_env, seeded_env
+from labkit.errors import ParameterError
+from labkit.parameters import echo
 from labkit.plotting import metre_marks
 
 if TYPE_CHECKING:
     from pybullet_utils.bullet_client import BulletClient
     from tf_agents.environments.py_environment import PyEnvironment
 
+NOT_RESET = "`env` must be reset before it is drawn: call env.reset() first"
+# What an environment raises that has no method `render`, or one without this mode.
+CANNOT_RENDER = (NotImplementedError, TypeError, AttributeError, ImportError, gym.error.Error)
 Size = tuple[int, int]  # (width, height) in pixels
 Point = tuple[float, float, float]  # metres, world axes
 # RGB of the sky, and of the haze that hides moiré patterns at the horizon.
@@ -40,7 +47,7 @@ def frame(env: "PyEnvironment", width: int = 480, height: int = 360) -> np.ndarr
         uint8 `[height, width, 3]` (pixels), RGB.
 
     Raises:
-        ValueError: the environment was not reset, or cannot render.
+        ParameterError: the environment was not reset, or cannot render.
         RunError: MuJoCo cannot draw on this machine.
     """
     raw = raw_env(env)
@@ -48,20 +55,35 @@ def frame(env: "PyEnvironment", width: int = 480, height: int = 360) -> np.ndarr
         x, y, _ = raw.minitaur.GetBasePosition()
         # The camera keeps its height, so that the robot bounces in the picture and not the ground.
         return _robot_frame(raw._pybullet_client, (x, y, 0.17), 1.15, (width, height), True)
-    not_reset = ValueError("nothing to draw: call env.reset() first")
     if hasattr(raw, "robot") and hasattr(raw, "physicsClientId"):  # pybullet_envs' MJCF robots
         if raw.physicsClientId < 0:
-            raise not_reset
+            raise ParameterError(NOT_RESET)
         x, y, z = getattr(raw.robot, "body_xyz", (0.0, 0.0, 0.3))
         target, walks = (float(x), float(y), float(z)), forward_position(env) is not None
         return _robot_frame(raw._p, target, 3.4, (width, height), walks)
+    return _fit(_own_picture(env), width, height)
+
+
+def _own_picture(env: "PyEnvironment") -> np.ndarray:
+    """What the environment draws itself, uint8 `[height, width, 3]`.
+
+    Raises:
+        ParameterError: the environment was not reset, or cannot render.
+    """
     try:
         picture = seeded_env(env).unwrapped.render(mode="rgb_array")
-    except AttributeError as error:  # Gym's own environments render objects that reset creates
-        raise not_reset from error
-    if picture is None or np.ndim(picture) != 3:
-        raise not_reset
-    return _fit(np.asarray(picture, np.uint8), width, height)
+    except (*CANNOT_RENDER, *gymnasium.errors()) as error:
+        found = echo(error)
+    else:
+        if np.ndim(picture) == 3:
+            return np.asarray(picture, np.uint8)
+        found = echo(picture)
+    try:  # Gym's own environments render objects that reset creates
+        env.current_time_step()
+    except ValueError:  # there is none yet
+        raise ParameterError(NOT_RESET) from None
+    allowed = "an environment whose render(mode='rgb_array') returns [height, width, 3]"
+    raise ParameterError(f"`{parameter_of(env)}` must be {allowed}, to be drawn, got {found}")
 
 
 def _fit(picture: np.ndarray, width: int, height: int) -> np.ndarray:

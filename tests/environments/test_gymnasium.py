@@ -485,8 +485,8 @@ def test_a_missing_render_mode_is_one_line():
     env = make_environment(lambda: gymnasium.make("Pendulum-v1"))
     env.reset()
     expected = re.escape(
-        "`make_env` must be one that makes the environment with render_mode='rgb_array', to be "
-        "drawn, got render_mode=None"
+        "`render_mode` must be 'rgb_array' where the environment is made, so that it can be drawn, "
+        "got None"
     )
     with pytest.raises(ParameterError, match=f"^{expected}$"):
         frame(env)

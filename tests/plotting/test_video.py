@@ -17,7 +17,7 @@ from small_disk import fill, small_disk
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 from labkit.environments.make import make_environment
 from labkit.environments.seeding import raw_env
-from labkit.errors import StorageError
+from labkit.errors import ParameterError, StorageError
 from labkit.plotting import film_strip, mp4, rendering, video, wall
 
 WIDTH, HEIGHT = 160, 120  # small, for speed
@@ -204,7 +204,7 @@ def test_other_environments_can_be_drawn(name):
     from tf_agents.environments import suite_gym
 
     env = suite_gym.wrap_env(gym.make(name).unwrapped)
-    with pytest.raises(ValueError, match=r"env\.reset\(\)"):
+    with pytest.raises(ParameterError, match=r"^`env` must be reset .*env\.reset\(\) first$"):
         rendering.frame(env)
     env.reset()
     picture = rendering.frame(env, 200, 150)
@@ -212,6 +212,26 @@ def test_other_environments_can_be_drawn(name):
     assert picture.dtype == np.uint8
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 5
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("methods", "found"),
+    [
+        ({}, r"NotImplementedError\(\)"),
+        ({"render": lambda self: np.zeros((9, 9, 3))}, r"TypeError\(.*'mode'.*"),
+        ({"render": lambda self, mode: None}, "None"),
+        ({"render": lambda self, mode: np.zeros((9, 9))}, r"array\(.*"),
+    ],
+)
+def test_an_environment_that_cannot_be_drawn_is_one_line(methods, found):
+    box = gym.spaces.Box(-1, 1, (1,), np.float32)
+    spaces = {"observation_space": box, "action_space": box}
+    start = {"reset": lambda self: np.zeros(1, np.float32)}
+    env = make_environment(type("Mine", (gym.Env,), {**spaces, **start, **methods}))
+    env.reset()
+    with pytest.raises(ParameterError, match=f"^`make_env` must be .*, got {found}$") as caught:
+        rendering.frame(env)
+    assert "\n" not in str(caught.value)
 
 
 def test_metre_marks_are_drawn_where_the_ground_is(minitaur, monkeypatch):
