@@ -169,12 +169,7 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
         RunError: the kernel was killed, or the disk is full.
     """
     output = run_dir / notebook.name
-    if output.exists() and output.samefile(notebook):
-        raise invalid("run_dir", str(run_dir), "another directory than that of the notebook")
-    executed_before = notebook.name == run_lock.note(run_dir, run_lock.LAUNCHER)
-    if output.exists() and not executed_before:
-        allowed = f"a directory without a {notebook.name}, which would be overwritten"
-        raise invalid("run_dir", str(run_dir), f"{allowed} (rename it first)")
+    check_output(notebook, run_dir)
     with storage(run_dir):
         run_lock.check_free(run_dir, run_lock.TRAINING)
         run_lock.hold(run_dir, run_lock.LAUNCHER, notebook.name)
@@ -196,6 +191,22 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
         run_lock.release(run_dir, run_lock.LAUNCHER)
     print(message, file=sys.stderr)
     return status
+
+
+def check_output(notebook: Path, run_dir: Path, parameter: str = "run_dir") -> None:
+    """Rejects a directory where the executed notebook would overwrite another file.
+
+    Raises:
+        ParameterError: names the parameter that chose the directory.
+    """
+    output = run_dir / notebook.name
+    if not output.exists():
+        return
+    if output.samefile(notebook):
+        raise invalid(parameter, str(run_dir), "another directory than that of the notebook")
+    if notebook.name != run_lock.note(run_dir, run_lock.LAUNCHER):  # it was not executed there
+        allowed = f"a directory without a {notebook.name}, which would be overwritten"
+        raise invalid(parameter, str(run_dir), f"{allowed} (rename it first)")
 
 
 def _execute(

@@ -21,7 +21,7 @@ import click
 from tqdm import tqdm
 
 from labkit.analysis import compare
-from labkit.cli.run import bar_options, check, declared, execute
+from labkit.cli.run import bar_options, check, check_output, declared, execute
 from labkit.config import SACConfig
 from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
@@ -115,20 +115,22 @@ def run_sweep(
         `run.execute`.
 
     Raises:
-        ParameterError: see `plan`; no run has started.
+        ParameterError: see `plan`, or `into` holds another notebook 05; no run has started.
         RunError: see `run.execute`, of notebook 05.
     """
     if workers < 1:
         raise invalid("workers", workers, "1 or more (runs at a time)")
     into = into.expanduser()  # as the runs do with their directories
     jobs = plan(notebook, seeds, texts, into)
+    comparison = notebook.with_name(COMPARISON)
+    if comparison.is_file():
+        check_output(comparison, into, "--into")
     unfinished = run_all(notebook, jobs, workers)
     for job in unfinished:
         text = f"not finished: {job.name}, see {job.log}; the same command resumes it"
         click.echo(text, err=True)
     if unfinished:
         return 1
-    comparison = notebook.with_name(COMPARISON)
     if not comparison.is_file():
         click.echo(f"no comparison: there is no {comparison}", err=True)
         return 0
@@ -156,7 +158,7 @@ def plan(notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path
     if not seeds or len({config.seed for config in configs.values()}) < len(seeds):
         raise invalid("seeds", " ".join(seeds), "one or more different seeds, such as '0 1 2'")
     if into.exists() and not into.is_dir():
-        raise invalid("into", str(into), "a folder, or a path where there is nothing yet")
+        raise invalid("--into", str(into), "a folder, or a path where there is nothing yet")
     setting = _directory_name(notebook, texts, configs[seeds[0]])
     jobs = []
     for seed, config in configs.items():

@@ -227,7 +227,7 @@ def test_a_run_that_starts_while_a_stop_is_requested_is_stopped(notebook, tmp_pa
 
 def test_a_file_in_place_of_the_folder_is_one_line(notebook, tmp_path):
     (tmp_path / "mine").write_text("mine")
-    with pytest.raises(ParameterError, match=r"^`into` must be a folder, or .*mine'$"):
+    with pytest.raises(ParameterError, match=r"^`--into` must be a folder, or .*mine'$"):
         plan(notebook, ["0"], {}, tmp_path / "mine")
 
 
@@ -303,6 +303,19 @@ def test_a_finished_sweep_is_compared_in_notebook_05(notebook, tmp_path, monkeyp
     assert parameters == {"runs": str(tmp_path / "runs"), "budget": 20, "baseline": "gamma 0.5"}
     known = papermill.inspect_notebook(str(ROOT / "notebooks" / sweep.COMPARISON))
     assert set(parameters) <= set(known)
+
+
+def test_another_notebook_05_in_the_folder_is_found_before_any_run_starts(notebook, tmp_path):
+    (tmp_path / sweep.COMPARISON).touch()
+    mine = tmp_path / "runs" / sweep.COMPARISON
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(ParameterError, match=r"^`--into` must be a directory without a 05_comp"):
+        run_sweep(notebook, ["0"], SHORT, tmp_path / "runs", workers=1)
+    with pytest.raises(ParameterError, match=r"^`--into` must be another directory than that of"):
+        run_sweep(notebook, ["0"], SHORT, tmp_path, workers=1)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [mine.name]
+    assert mine.read_text() == "mine"
 
 
 def test_fewer_than_one_worker_is_rejected(notebook, tmp_path):
