@@ -76,17 +76,17 @@ def brief(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _literal(text: str) -> Any:
-    """The Python literal that a text spells, or None."""
+def literal(text: str, otherwise: Any = None) -> Any:
+    """The Python literal that a text spells; `otherwise` if it spells none."""
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
+        return otherwise
 
 
 def _number(value: Any) -> float | int | None:
     """A finite number from a number or from text, else None. Truth values are not numbers."""
-    value = _literal(value) if isinstance(value, str) else value
+    value = literal(value) if isinstance(value, str) else value
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         return None
     try:
@@ -126,7 +126,7 @@ def check_ints(name: str, value: object, low: int, high: int, unit: str) -> list
     Raises:
         ParameterError: a value is not a whole number, or out of range, or there is none.
     """
-    given = _literal(value) if isinstance(value, str) else value
+    given = literal(value) if isinstance(value, str) else value
     several = given if isinstance(given, list | tuple) else [given]
     numbers = [_in_range(one, low, high, above=False, whole=True) for one in several]
     if not numbers or None in numbers:
@@ -243,7 +243,7 @@ def numbers(
     """A tuple of at most `length` numbers from `low` to `high`; whole ones are at least one."""
 
     def convert(value: Any) -> tuple[float, ...] | None:
-        value = _literal(value) if isinstance(value, str) else value
+        value = literal(value) if isinstance(value, str) else value
         value = value.tolist() if hasattr(value, "tolist") else value  # a NumPy array
         items = tuple(value) if isinstance(value, list | tuple) else (value,)
         checked = [_in_range(item, low, high, above=False, whole=whole) for item in items]

@@ -3,7 +3,6 @@
 The executed notebook is written to the run directory, next to the other files of the run.
 """
 
-import ast
 import contextlib
 import json
 import logging
@@ -24,7 +23,7 @@ from labkit.config import SACConfig
 from labkit.environments import watchdog
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError, RunError, first_line, storage
-from labkit.parameters import check_int, invalid, unknown
+from labkit.parameters import check_int, invalid, literal, unknown
 from labkit.runtime import LAUNCHER_VARIABLE
 from labkit.training import (
     checkpoint,
@@ -124,18 +123,15 @@ def _typed(text: str, default: object) -> object:
         return text
     if text.lower() in ("true", "false", "none"):
         text = text.capitalize()
-    with contextlib.suppress(ValueError, SyntaxError):
-        return ast.literal_eval(text)
-    return text
+    return literal(text, text)
 
 
 def _defaults(notebook: Path) -> dict[str, Any]:
     """The defaults in a notebook's parameters cell, where they are literals."""
-    found = {}
-    for name, parameter in papermill.inspect_notebook(_unformatted(notebook)).items():
-        with contextlib.suppress(ValueError, SyntaxError):
-            found[name] = ast.literal_eval(str(parameter["default"]))
-    return found
+    other = object()  # None is a literal, too
+    cell = papermill.inspect_notebook(_unformatted(notebook))
+    found = {name: literal(str(given["default"]), other) for name, given in cell.items()}
+    return {name: value for name, value in found.items() if value is not other}
 
 
 def _default_paths(notebook: Path) -> dict[str, str]:

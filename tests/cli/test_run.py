@@ -122,6 +122,12 @@ def own_notebook(path, parameters, *cells):
     return path
 
 
+def test_a_text_that_python_cannot_parse_stays_a_text(tmp_path):
+    deep = "-" * 20_000 + "1"
+    notebook = own_notebook(tmp_path / "a.ipynb", f"budget = 7\nother = {deep}")
+    assert check(notebook, {"budget": deep})[0] == {"budget": deep}
+
+
 def test_labkit_judges_no_parameters_of_a_notebook_without_labkit(tmp_path):
     words = 'resume = "last.ckpt"\ngamma = 1.0\nseed = "a"\nenv_name = "x"\nnum_collectors = 1'
     texts = {"gamma": "2.4", "seed": "xyz", "env_name": "staging", "num_collectors": "200"}
