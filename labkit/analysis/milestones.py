@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from labkit.analysis.compare import TrackedRun
-from labkit.parameters import invalid
+from labkit.parameters import MANY, check_int
 
 
 def first_sustained(
@@ -26,7 +26,7 @@ def first_sustained(
         Env steps, warm-up included, or None if the run has no such evaluations.
 
     Raises:
-        ParameterError: `in_a_row` is below 1.
+        ParameterError: `in_a_row` is not a whole number of at least 1.
     """
     rows = run.evaluations.groupby("gradient_step", as_index=False).first()
     if budget is not None:
@@ -40,10 +40,9 @@ def sustained(
     """Like `first_sustained`, for evaluations given by their env steps and their mean returns.
 
     Raises:
-        ParameterError: `in_a_row` is below 1.
+        ParameterError: `in_a_row` is not a whole number of at least 1.
     """
-    if in_a_row < 1:
-        raise invalid("in_a_row", in_a_row, "1 or more (evaluations)")
+    in_a_row = check_int("in_a_row", in_a_row, 1, MANY, "evaluations")
     for start in range(len(returns) - in_a_row + 1):
         if min(returns[start : start + in_a_row]) >= level:
             return int(env_steps[start])

@@ -24,7 +24,7 @@ from labkit.analysis import compare
 from labkit.cli.run import bar_options, check, check_output, declared, execute
 from labkit.config import SACConfig
 from labkit.errors import ParameterError, storage
-from labkit.parameters import invalid
+from labkit.parameters import MANY, check_int, invalid
 from labkit.runtime import LAUNCHER_VARIABLE
 from labkit.training import resuming, run_directory
 from labkit.training.signals import stop_request
@@ -118,8 +118,7 @@ def run_sweep(
         ParameterError: see `plan`, or `into` holds another notebook 05; no run has started.
         RunError: see `run.execute`, of notebook 05.
     """
-    if workers < 1:
-        raise invalid("workers", workers, "1 or more (runs at a time)")
+    workers = check_int("--workers", workers, 1, MANY, "runs at a time")
     into = into.expanduser()  # as the runs do with their directories
     jobs = plan(notebook, seeds, texts, into)
     comparison = notebook.with_name(COMPARISON)

@@ -22,7 +22,7 @@ import numpy as np
 from labkit.environments.physics import forward_position, step_seconds
 from labkit.environments.seeding import environment_name, raw_env
 from labkit.errors import storage
-from labkit.parameters import invalid
+from labkit.parameters import MANY, check_int, check_real, invalid
 from labkit.plotting import replay_json
 from labkit.plotting.film_strip import FrameSample, film_strip
 from labkit.plotting.rendering import frame
@@ -129,11 +129,10 @@ def record(
         pictures: False records no frames for the film strip, and takes less time.
 
     Raises:
-        ParameterError: a number is not positive, or `env` is not a PyBullet environment.
+        ParameterError: a number is not allowed, or `env` is not a PyBullet environment.
     """
-    for name, value in {"rate": rate, "max_steps": max_steps}.items():
-        if value <= 0:
-            raise invalid(name, value, "above 0")
+    rate = check_real("rate", rate, 0, MANY, "poses per simulated second", above=True)
+    max_steps = check_int("max_steps", max_steps, 1, MANY, "env steps")
     check_pybullet(env)
     if seed is not None:
         env.seed(seed)

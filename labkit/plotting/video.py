@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from labkit.environments.physics import forward_position
-from labkit.parameters import invalid
+from labkit.parameters import MANY, check_int, check_real, grouped, invalid
 from labkit.plotting import mp4
 from labkit.plotting.film_strip import FrameSample, film_strip
 from labkit.plotting.rendering import frame
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1_500_000  # a notebook embeds several videos and should stay below 6 MB
 EVALUATED_STEPS = 5_000  # the longest evaluated episode that is recorded to its end
+MAX_PIXELS = 16_384  # a side of the largest picture that x264 encodes
 HTML_WIDTH = 480  # pixels: the largest width of a video in a notebook
 Moment = tuple[int, float, bool]  # steps so far, last reward, episode over?
 
@@ -92,22 +93,20 @@ def record_episode(
         max_bytes: size limit of the file.
 
     Raises:
-        ParameterError: a width or height is odd, or a number is not positive.
+        ParameterError: a width or height is odd, or a number is not allowed.
         VideoTooLarge, StorageError: see `mp4.writing`.
     """
-    for name, pixels in {"width": width, "height": height}.items():
-        if pixels <= 0 or pixels % 2:
-            raise invalid(name, pixels, "an even number above 0 (pixels)")
-    for name, value in {"step_seconds": step_seconds, "fps": fps, "max_steps": max_steps}.items():
-        if value <= 0:
-            raise invalid(name, value, "above 0")
+    size = _even("width", width), _even("height", height)
+    fps = check_real("fps", fps, 0, MANY, "frames per second", above=True)
+    step_seconds = check_real("step_seconds", step_seconds, 0, MANY, "seconds", above=True)
+    max_steps = check_int("max_steps", max_steps, 1, MANY, "env steps")
     path, fps = Path(path), min(fps, 1 / step_seconds)
     if seed is not None:
         env.seed(seed)
     sample = FrameSample()
-    with mp4.writing(path, (width, height), fps, max_bytes) as write:
+    with mp4.writing(path, size, fps, max_bytes) as write:
         moments = _play(env, policy, max_steps)
-        for shot in _shots(env, moments, step_seconds, fps, (width, height)):
+        for shot in _shots(env, moments, step_seconds, fps, size):
             text = shot.text + (f"   {caption()}" if caption else "")
             if not shot.last:  # with the last state the video would be one frame too long
                 write(_stamp(shot.picture, text))
@@ -165,6 +164,14 @@ def progress(seconds: float, metres: float | None, return_: float) -> str:
     """A caption of two lines: simulated time and metres forward (None: unknown); the return."""
     walked = "" if metres is None else f"   {metres:.2f} m"
     return f"{seconds:.1f} s{walked}\nreturn {return_:+.2f}"
+
+
+def _even(name: str, pixels: int) -> int:
+    """A width or a height that H.264 can store."""
+    number = check_int(name, pixels, 2, MAX_PIXELS, "pixels")
+    if number % 2:
+        raise invalid(name, pixels, f"an even number from 2 to {grouped(MAX_PIXELS)} (pixels)")
+    return number
 
 
 def _play(env: "PyEnvironment", policy: "Policy", max_steps: int) -> Iterator[Moment]:

@@ -4,32 +4,29 @@ import errno
 import functools
 import socket
 
-from labkit.parameters import invalid
+from labkit.parameters import check_int, invalid
 
 
-def check_port(port: int) -> None:
+def check_port(port: object) -> int:
     """Rejects a port that another program listens on; Reverb would share it silently.
 
     Raises:
         ParameterError: one line that names the port; also for a number that is not a port.
     """
-    if not isinstance(port, int) or not 0 <= port <= 65535:
-        raise invalid("port", port, "from 1024 to 65535, or 0 for a free one")
+    number = check_int("port", port, 1024, 65_535, "TCP port, or 0 for a free one")
     for family, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # skips closed ones
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                probe.bind((anywhere, port))
+                probe.bind((anywhere, number))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise invalid("port", port, "free: another program listens there") from None
-            if error.errno == errno.EACCES:
-                allowed = "from 1024 to 65535: lower ports need privileges"
-                raise invalid("port", port, allowed) from None
             if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # no IPv6 here
                 raise
+    return number
 
 
 def free_port() -> int:

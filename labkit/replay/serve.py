@@ -41,8 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     try:
-        port = options.port or free_port()
-        check_port(port)
+        port = check_port(options.port or free_port())
         tables = _tables(options.tables)
     except ParameterError as error:
         print(f"ParameterError: {error}", file=sys.stderr)

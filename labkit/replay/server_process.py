@@ -108,8 +108,7 @@ def start(
         ParameterError: the port is taken or out of range.
         ServerDiedError: the process ended instead of answering, or did not answer in time.
     """
-    port = port or free_port()
-    check_port(port)
+    port = check_port(port or free_port())
     root = str(Path(__file__).resolve().parents[2])  # labkit may only be on sys.path, not installed
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     log = tempfile.TemporaryFile()  # noqa: SIM115  (the process holds it for life)

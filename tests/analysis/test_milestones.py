@@ -44,9 +44,10 @@ def test_a_final_and_an_interim_evaluation_of_one_step_are_one(run_with):
     assert milestones.first_sustained(run, 10) is None
 
 
-def test_less_than_one_evaluation_in_a_row_is_refused(run_with):
-    with pytest.raises(ParameterError, match="`in_a_row` must be 1 or more"):
-        milestones.first_sustained(run_with((10, 1, 12.0)), 10, in_a_row=0)
+@pytest.mark.parametrize("in_a_row", [0, 1.5])
+def test_less_than_one_evaluation_in_a_row_is_refused(run_with, in_a_row):
+    with pytest.raises(ParameterError, match=r"^`in_a_row` must be a whole number from 1 to"):
+        milestones.first_sustained(run_with((10, 1, 12.0)), 10, in_a_row=in_a_row)
 
 
 def test_training_seconds_leave_evaluations_out(run_with):

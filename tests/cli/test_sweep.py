@@ -319,7 +319,9 @@ def test_another_notebook_05_in_the_folder_is_found_before_any_run_starts(notebo
 
 
 def test_fewer_than_one_worker_is_rejected(notebook, tmp_path):
-    with pytest.raises(ParameterError, match=r"^`workers` must be 1 or more .*, got 0$"):
+    with pytest.raises(
+        ParameterError, match=r"^`--workers` must be a whole number from 1 .*, got 0$"
+    ):
         sweep.run_sweep(notebook, ["0"], SHORT, tmp_path, workers=0)
 
 

@@ -316,7 +316,13 @@ def test_lost_frames_are_detected(minitaur, tmp_path, monkeypatch):
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.parametrize("wrong", [{"width": 161}, {"height": 0}, {"fps": 0}, {"max_steps": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"width": 161}, {"width": True}, {"height": 0}),
+        *({"fps": 0}, {"fps": float("nan")}, {"max_steps": 0}, {"max_steps": 2.5}),
+    ],
+)
 def test_invalid_numbers_are_rejected_before_recording(tmp_path, wrong):
     with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` must be"):
         record(None, tmp_path / "a.mp4", **wrong)

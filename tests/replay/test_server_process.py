@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import reverb
 import tensorflow as tf
@@ -109,9 +110,23 @@ def test_ports_of_any_listener_are_seen():
     check_port(port)
 
 
-@pytest.mark.parametrize("port", [-1, 65_536, 70_000])
+@pytest.mark.parametrize("port", [True, 80, 9999.5, "x"])
+def test_what_is_no_port_is_rejected(port):
+    expected = (
+        r"^`port` must be a whole number from 1 024 to 65 535 \(TCP port, or 0 for"
+    )
+    with pytest.raises(ParameterError, match=expected):
+        check_port(port)
+
+
+def test_a_port_may_be_a_number_of_numpy():
+    port = check_port(np.int64(free_port()))
+    assert type(port) is int
+
+
+@pytest.mark.parametrize("port", [-1, 80, 65_536, 70_000])
 def test_a_number_that_is_no_port_is_one_line(port):
-    with pytest.raises(ParameterError, match=rf"^`port` must be from 1024 .*, got {port}$"):
+    with pytest.raises(ParameterError, match=rf"^`port` must be .* from 1 024 .*, got {port}$"):
         check_port(port)
     command = [sys.executable, "-m", "labkit.replay.serve", "--port", str(port)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
