@@ -95,8 +95,8 @@ def welch(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
     It is the probability of a difference at least as large between settings with equal means.
     """
-    if not np.std(ours) and not np.std(theirs):
-        return float(np.mean(ours) == np.mean(theirs))
+    if not np.ptp(ours) and not np.ptp(theirs):  # equal values may have a rounded spread above 0
+        return float(np.min(ours) == np.min(theirs))
     return float(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
 
 
@@ -131,17 +131,19 @@ def iqm_difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[floa
 
     Source: Yuen, "The Two-Sample Trimmed t for Unequal Population Variances" (1974).
     """
-    difference = interquartile_mean(ours) - interquartile_mean(theirs)
-    if not _trimmed_spread(ours) and not _trimmed_spread(theirs):
+    kept, others = _between_quarters(ours), _between_quarters(theirs)
+    if not np.ptp(kept) and not np.ptp(others):
+        difference = float(kept[0] - others[0])
         return difference, (difference, difference), float(difference == 0)
+    difference = interquartile_mean(ours) - interquartile_mean(theirs)
     test = stats.ttest_ind(ours, theirs, equal_var=False, trim=0.25)
     interval = test.confidence_interval(CONFIDENCE)
     return difference, (float(interval.low), float(interval.high)), float(test.pvalue)
 
 
-def _trimmed_spread(values: Sequence[float]) -> float:
-    """The range of the values between the quarters, 0 if they are all equal."""
-    return float(np.ptp(stats.trimboth(np.sort(np.asarray(values, float)), 0.25)))
+def _between_quarters(values: Sequence[float]) -> np.ndarray:
+    """The values that the interquartile mean averages."""
+    return stats.trimboth(np.sort(np.asarray(values, float)), 0.25)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -73,6 +73,15 @@ def test_welch_by_hand_with_unequal_variances_and_numbers():
     assert p == pytest.approx(2 * stats.t.sf(t, freedom))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("test", [statistics.welch, lambda *a: statistics.iqm_difference(*a)[2]])
+def test_equal_values_with_a_rounded_mean_do_not_differ(test):
+    """The mean of three times 0.1 is not 0.1, and their standard deviation is not 0."""
+    assert test([0.1] * 3, [0.1] * 3) == 1
+    assert test([0.1] * 3, [0.1] * 4) == 1
+    assert test([0.1] * 3, [0.2] * 3) == 0
+
+
 def test_probability_of_improvement_agrees_with_mann_whitney():
     ours, theirs = [1.0, 4.0, 6.0], [2.0, 4.0]
     assert statistics.probability_of_improvement(ours, theirs) == pytest.approx(3.5 / 6)

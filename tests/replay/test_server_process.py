@@ -112,9 +112,7 @@ def test_ports_of_any_listener_are_seen():
 
 @pytest.mark.parametrize("port", [True, 80, 9999.5, "x"])
 def test_what_is_no_port_is_rejected(port):
-    expected = (
-        r"^`port` must be a whole number from 1 024 to 65 535 \(TCP port, or 0 for"
-    )
+    expected = r"^`port` must be a whole number from 1 024 to 65 535 \(TCP port, or 0 for"
     with pytest.raises(ParameterError, match=expected):
         check_port(port)
 
