@@ -160,11 +160,11 @@ def breaking_point(table: pd.DataFrame, factor: Factor, direction: int) -> float
     The policy is broken at a value if even the high end of the interval is below `BROKEN` times the
     interquartile mean of the undisturbed episodes. With fewer than five episodes, the best episode
     replaces the high end. The result is None if no value on that side breaks the policy, or if the
-    undisturbed policy has no positive return.
+    undisturbed policy has no positive return, or no episode.
     """
     rows = table[table.factor == factor.name].sort_values("value", ascending=direction > 0)
-    whole = rows.iqm[rows.value == factor.neutral].item()
-    if whole <= 0:
+    whole = _undisturbed(factor, rows)
+    if not whole > 0:  # also if it is NaN
         return None
     side = rows[(rows.value - factor.neutral) * direction > 0]
     broken = side[side.high.fillna(side.best) < BROKEN * whole]
@@ -181,7 +181,9 @@ def verdict(factor: Factor, table: pd.DataFrame) -> str:
     others = rows[(rows.value != factor.neutral) & rows.iqm.notna()]
     if others.empty:
         return f"{name}: no episode was played"
-    whole = rows.iqm[rows.value == factor.neutral].item()
+    whole = _undisturbed(factor, rows)
+    if np.isnan(whole):
+        return f"{name}: there is no undisturbed episode to compare with"
     if whole <= 0:
         return f"{name}: the undisturbed policy has no positive return, so no breaking point"
     threshold = BROKEN * whole
@@ -200,6 +202,11 @@ def verdict(factor: Factor, table: pd.DataFrame) -> str:
     return text
 
 
+def _undisturbed(factor: Factor, rows: pd.DataFrame) -> float:
+    """The interquartile mean of the undisturbed episodes; NaN if there are none."""
+    return float(rows.iqm[rows.value == factor.neutral].item())
+
+
 def breaking_points(factor: Factor, table: pd.DataFrame) -> list[float]:
     """See `breaking_point`: the values below and above the neutral one, if there are any."""
     points = [breaking_point(table, factor, way) for way in (-1, 1)]
@@ -207,7 +214,9 @@ def breaking_points(factor: Factor, table: pd.DataFrame) -> list[float]:
 
 
 def breaks_at(factor: Factor, table: pd.DataFrame) -> str:
-    """`4 kg`, or `no tested value`."""
+    """`4 kg`, or `no tested value`; `unknown` without undisturbed episodes."""
+    if np.isnan(_undisturbed(factor, table[table.factor == factor.name])):
+        return "unknown"
     points = breaking_points(factor, table)
     return " and ".join(factor.with_unit(value) for value in points) or "no tested value"
 

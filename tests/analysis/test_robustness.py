@@ -81,6 +81,16 @@ def test_few_episodes_have_no_interval_and_break_where_all_are_low():
     assert robustness.breaking_point(robustness.summary(one_walks), PAYLOAD, +1) is None
 
 
+def test_without_undisturbed_episodes_there_is_nothing_to_compare_with():
+    played = episodes({("payload_kg", 4.0): 0.0})
+    table = robustness.summary(played[played.factor != UNDISTURBED])
+    assert robustness.verdict(PAYLOAD, table) == (
+        "payload: there is no undisturbed episode to compare with"
+    )
+    assert robustness.breaks_at(PAYLOAD, table) == "unknown"
+    assert robustness.breaking_point(table, PAYLOAD, +1) is None
+
+
 def test_covered_follows_the_ranges_of_pybullet():
     assert robustness.covered(PAYLOAD, 3.0) == pytest.approx((0.0, 0.6))
     assert robustness.covered(FRICTION, 3.0) == pytest.approx((0.8 / 1.15, 1.5 / 1.15))
