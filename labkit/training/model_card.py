@@ -23,6 +23,9 @@ from labkit.training.resuming import is_finished
 from labkit.training.run_directory import RAY_SUMMARY, read_metrics
 
 LICENSE = "apache-2.0"  # labkit's
+WATCH = """
+With labkit, `labkit watch FOLDER` plays two episodes of this policy and records a clip.
+"""
 SHOWN = (
     *("num_iterations", "initial_collect_steps", "action_repeat", "collect_steps_per_iteration"),
     *("n_step", "replay_buffer_capacity", "recent_transitions"),
@@ -245,9 +248,7 @@ Check the files first: `sha256sum --check SHA256SUMS`. In the code below, `obser
     policy = tf.saved_model.load("policy")
     step = ts.restart(observation[None].astype("float32"), batch_size=1)
     action = policy.action(step).action[0].numpy()
-
-With labkit, `labkit watch FOLDER` plays two episodes of this policy and records a clip.
-"""
+{"" if _users_own(facts) else WATCH}"""
 
 
 def _training(facts: RunFacts) -> str:
@@ -273,12 +274,7 @@ def _repeat(facts: RunFacts) -> str:
 The labkit of that time can, with the hyperparameters in `config.json`.
 """
     arguments = "config"
-    try:
-        check_name(facts.config.env_name)
-        users_own = facts.environment.get("name", facts.config.env_name) != facts.config.env_name
-    except ParameterError:
-        users_own = True
-    if users_own:
+    if _users_own(facts):
         arguments += ", make_env=MyEnv"
     if limit := facts.environment.get("max_episode_steps"):
         arguments += f", max_episode_steps={limit}"
@@ -293,6 +289,15 @@ The labkit of that time can, with the hyperparameters in `config.json`.
     config = read_config(Path("."))
     run = {train}({arguments})
 """
+
+
+def _users_own(facts: RunFacts) -> bool:
+    """Whether the environment came from `make_env`: then no id makes it again."""
+    try:
+        check_name(facts.config.env_name)
+    except ParameterError:
+        return True
+    return facts.environment.get("name", facts.config.env_name) != facts.config.env_name
 
 
 def _limits(facts: RunFacts) -> str:

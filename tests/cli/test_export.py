@@ -324,6 +324,7 @@ def test_the_card_has_the_numbers_of_the_run(tracked):
     distances = np.array(last["eval_distances"].split(), float)
     assert f"| distance forward, mean | {distances.mean():.2f} m |" in text
     assert "(replay.mp4)" in text
+    assert "`labkit watch FOLDER` plays two episodes" in text
     assert (tracked / "replay.mp4").read_bytes() == (TRACKED / "after.mp4").read_bytes()
 
 
@@ -347,6 +348,7 @@ def test_the_card_of_an_own_environment(shifted):
     assert json.loads((shifted / "environment.json").read_text())["max_episode_steps"] == 10
     assert "distance" not in text.split("## How to use")[0]  # it has none
     assert "replay.mp4" not in text
+    assert "labkit watch" not in text  # it cannot make the environment
 
 
 def test_the_code_of_the_card_runs(tracked):
