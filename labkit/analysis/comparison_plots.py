@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from labkit.analysis import compare, statistics
 from labkit.analysis.compare import TrackedRun
 from labkit.plotting import run_plots, style
+from labkit.plotting.run_plots import NothingToDraw
 
 # Grey is for published results, and for settings beyond the sixth.
 BASELINE = "black"
@@ -49,7 +50,7 @@ def curves(
     `baseline` is black.
 
     Raises:
-        ValueError: no run reached the budget.
+        NothingToDraw: no run reached the budget.
     """
     settings = _by_setting(runs, budget)
     with style.subplots(8, 4.6) as (figure, axes):
@@ -89,10 +90,10 @@ def ranking(
     not count.
 
     Raises:
-        ValueError: the table is empty.
+        NothingToDraw: the table is empty.
     """
     if table.empty:
-        raise ValueError("no run reached this budget: nothing to rank")
+        raise NothingToDraw("no run reached this budget: nothing to rank")
     order = compare.rank(table)
     labels = compare.distinct_labels(list(order.index), MAX_LABEL_LENGTH)
     names = [textwrap.fill(label, MAX_LABEL_LENGTH // 2) for label in labels]
@@ -150,7 +151,8 @@ def _by_setting(runs: Sequence[TrackedRun], budget: int) -> dict[str, list[Track
     """The runs with an evaluation at the budget, by setting, the best setting first."""
     table = compare.scores(runs, budget)
     if table.empty:
-        raise ValueError(f"no run was evaluated after {budget} gradient steps: nothing to draw")
+        what = f"no run was evaluated after {budget} gradient steps"
+        raise NothingToDraw(f"{what}: nothing to draw")
     by_path = {run.path: run for run in runs}
     return {
         str(name): [by_path[path] for path in table.path[table.setting == name]]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from labkit.parameters import MANY, check_int, invalid
+
 KEPT_FRAMES = 40  # of an episode: 21 MB at 480 × 360
 
 
@@ -48,16 +50,15 @@ def film_strip(
         A PNG file on white, 200 pixels per column.
 
     Raises:
-        ValueError: there are no frames or no columns, or not one caption per frame.
+        ParameterError: there are no frames or no columns, or not one caption per frame.
     """
     count = len(frames)
-    if not count or columns < 1:
-        got = f"{count} frames and {columns} columns"
-        raise ValueError(f"a film strip needs at least 1 frame and 1 column, got {got}")
+    if not count:
+        raise invalid("frames", frames, "one or more pictures")
+    columns = check_int("columns", columns, 1, MANY, "pictures")
     captions = [""] * count if captions is None else captions
     if len(captions) != count:
-        got = f"{len(captions)} captions for {count} frames"
-        raise ValueError(f"each frame needs one caption, got {got}")
+        raise invalid("captions", captions, f"one for each of the {count} frames")
     chosen = np.unique(np.linspace(0, count - 1, columns).round().astype(int))
     width, gap, line = 200, 6, 22  # pixels
     height = round(width * frames[0].shape[0] / frames[0].shape[1])

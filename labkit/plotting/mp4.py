@@ -13,13 +13,10 @@ import imageio_ffmpeg
 import numpy as np
 
 from labkit.errors import StorageError, storage
+from labkit.parameters import invalid
 
 CRF = (27, 32, 37, 42, 47)  # x264 quality; a later value is used when the file is too large
 Write = Callable[[np.ndarray], None]  # takes one frame, uint8 [height, width, 3]
-
-
-class VideoTooLarge(RuntimeError):
-    """The video exceeds the size limit even at the lowest quality."""
 
 
 @contextlib.contextmanager
@@ -35,7 +32,7 @@ def writing(
         max_bytes: size limit of the file; None: any size.
 
     Raises:
-        VideoTooLarge: no quality in `CRF` keeps the file within `max_bytes`.
+        ParameterError: no quality in `CRF` keeps the file within `max_bytes`.
         StorageError: the file does not have all frames, because the disk is full or gone.
     """
     with storage(path):
@@ -126,7 +123,6 @@ def _shrunk(
         _check_frames(smaller, path, sent)
     if smaller.stat().st_size <= max_bytes:
         return smaller
-    raise VideoTooLarge(
-        f"the video must be at most {max_bytes} bytes, got {smaller.stat().st_size} at the lowest "
-        "quality: record fewer steps, fewer frames per second, or smaller pictures"
-    )
+    allowed = f"at least {smaller.stat().st_size}, the size of this video at the lowest quality"
+    todo = "or record fewer steps, fewer frames per second, or smaller pictures"
+    raise invalid("max_bytes", max_bytes, f"{allowed} ({todo})")

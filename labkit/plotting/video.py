@@ -93,8 +93,8 @@ def record_episode(
         max_bytes: size limit of the file.
 
     Raises:
-        ParameterError: a width or height is odd, or a number is not allowed.
-        VideoTooLarge, StorageError: see `mp4.writing`.
+        ParameterError: a width or height is odd, or a number is not allowed; see `mp4.writing`.
+        StorageError: see `mp4.writing`.
     """
     size = _even("width", width), _even("height", height)
     fps = check_real("fps", fps, 0, MANY, "frames per second", above=True)

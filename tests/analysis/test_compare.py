@@ -14,6 +14,7 @@ import labkit
 from labkit.analysis import compare, comparison_plots, statistics
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
+from labkit.plotting.run_plots import NothingToDraw
 from labkit.sac.evaluation import Evaluation
 from labkit.training import resuming, run_directory
 
@@ -230,9 +231,9 @@ def test_figures_show_the_data(folder):
     assert "mean of 2 seeds" in {str(line.get_label())[-15:] for line in axes.lines}
     power = comparison_plots.power_over_seeds(2.0, [2.0, 4.0]).axes[0]
     assert power.lines[2].get_ydata()[-1] > power.lines[1].get_ydata()[-1] > 0.4
-    with pytest.raises(ValueError, match="nothing to draw"):
+    with pytest.raises(NothingToDraw, match="nothing to draw"):
         comparison_plots.curves(found, 999)
-    with pytest.raises(ValueError, match="nothing to rank"):
+    with pytest.raises(NothingToDraw, match="nothing to rank"):
         comparison_plots.ranking(compare.scores(found, 999))
 
 

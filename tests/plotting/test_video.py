@@ -303,7 +303,8 @@ def test_a_large_video_is_encoded_at_lower_quality(minitaur, tmp_path):
 
 
 def test_an_impossible_size_limit_is_reported(minitaur, tmp_path):
-    with pytest.raises(mp4.VideoTooLarge, match="at most 500 bytes") as error:
+    expected = r"^`max_bytes` must be at least \d+, .* \(or record fewer steps, .*\), got 500$"
+    with pytest.raises(ParameterError, match=expected) as error:
         record(minitaur, tmp_path / "a.mp4", max_bytes=500)
     assert "\n" not in str(error.value)
     assert leftovers(tmp_path) == []
@@ -354,9 +355,11 @@ def test_film_strip_of_a_short_episode(tmp_path):
     assert strip[:22].min() < 100  # the title
     assert strip[-22:, :200].min() < 100  # a caption below each picture
     assert strip[-22:, 206:].min() < 100
-    with pytest.raises(ValueError, match="frames"):
+    with pytest.raises(ParameterError, match=r"^`frames` must be one or more pictures, got \[\]$"):
         film_strip.film_strip([])
-    with pytest.raises(ValueError, match="1 captions for 2 frames"):
+    with pytest.raises(ParameterError, match=r"^`columns` must be a whole number from 1 to"):
+        film_strip.film_strip(pictures(2), columns=0)
+    with pytest.raises(ParameterError, match=r"^`captions` must be one for each of the 2 fram"):
         film_strip.film_strip(pictures(2), captions=["a"])
 
 
