@@ -9,7 +9,6 @@ import imageio_ffmpeg
 
 import labkit
 from labkit.environments.make import check_name, make_environment
-from labkit.environments.physics import step_seconds
 from labkit.errors import ParameterError, StorageError, first_line, storage
 from labkit.parameters import invalid
 from labkit.plotting import video
@@ -101,7 +100,6 @@ def film(folder: Path, seed: int, out: Path, max_steps: int = 1000) -> list[vide
                 env,
                 act,
                 Path(drafts) / f"{number}.mp4",
-                step_seconds=step_seconds(env),
                 seed=seed + number,
                 max_steps=max_steps,
             )

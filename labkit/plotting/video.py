@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from labkit.environments.physics import forward_position
+from labkit.environments import physics
 from labkit.parameters import MANY, check_int, check_real, grouped, invalid
 from labkit.plotting import mp4
 from labkit.plotting.film_strip import FrameSample, film_strip
@@ -23,6 +23,7 @@ from labkit.sac.evaluation import play_episode
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
+    from tf_agents.trajectories.time_step import TimeStep
 
     from labkit.sac.policies import Policy
 
@@ -68,7 +69,7 @@ def record_episode(
     policy: "Policy",
     path: str | Path,
     *,
-    step_seconds: float,
+    step_seconds: float | None = None,
     seed: int | None = None,
     fps: float = 25,
     width: int = 480,
@@ -83,7 +84,7 @@ def record_episode(
         env: a TF-Agents environment around a Gym environment.
         policy: maps an observation `[obs]` to an action `[act]`.
         path: the MP4 file. Its folder is created; a complete recording replaces an older file.
-        step_seconds: simulated seconds per environment step.
+        step_seconds: simulated seconds per environment step; None asks the environment.
         seed: passed to `env.seed` before the reset; None does not seed the environment.
         fps: frames per second; reduced to one frame per environment step if it is higher.
         width: pixels, even.
@@ -98,21 +99,23 @@ def record_episode(
     """
     size = _even("width", width), _even("height", height)
     fps = check_real("fps", fps, 0, MANY, "frames per second", above=True)
-    step_seconds = check_real("step_seconds", step_seconds, 0, MANY, "seconds", above=True)
+    if step_seconds is not None:
+        step_seconds = check_real("step_seconds", step_seconds, 0, MANY, "seconds", above=True)
     max_steps = check_int("max_steps", max_steps, 1, MANY, "env steps")
-    path, fps = Path(path), min(fps, 1 / step_seconds)
+    path, sample = Path(path), FrameSample()
     if seed is not None:
         env.seed(seed)
-    sample = FrameSample()
+    first = env.reset()  # PyBullet's other robots know the seconds of a step only after it
+    dt = step_seconds or physics.step_seconds(env)
+    fps = min(fps, 1 / dt)
     with mp4.writing(path, size, fps, max_bytes) as write:
-        moments = _play(env, policy, max_steps)
-        for shot in _shots(env, moments, step_seconds, fps, size):
+        for shot in _shots(env, _play(env, policy, first, max_steps), dt, fps, size):
             text = shot.text + (f"   {caption()}" if caption else "")
             if not shot.last:  # with the last state the video would be one frame too long
                 write(_stamp(shot.picture, text))
             sample.add(shot.picture, text, keep=shot.last)
     frames, captions = zip(*sample.kept, strict=True)
-    return Recording(path, frames, captions, shot.steps, shot.return_, shot.steps * step_seconds)
+    return Recording(path, frames, captions, shot.steps, shot.return_, shot.steps * dt)
 
 
 def record_evaluated(
@@ -120,8 +123,9 @@ def record_evaluated(
     policy: "Policy",
     episodes: Mapping[str, int],
     folder: Path,
-    step_seconds: float,
+    *,
     seed: int,
+    step_seconds: float | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> dict[str, Recording]:
     """Records episodes of an evaluation again, with the same seed, policy and environment.
@@ -134,8 +138,8 @@ def record_evaluated(
         policy: the deterministic policy that was evaluated.
         episodes: the place of each episode in the evaluation, from 0, by name.
         folder: of the videos `<name>.mp4`.
-        step_seconds: see `record_episode`.
         seed: of the evaluation.
+        step_seconds: see `record_episode`.
         max_bytes: size limit of each file.
 
     Returns:
@@ -174,9 +178,10 @@ def _even(name: str, pixels: int) -> int:
     return number
 
 
-def _play(env: "PyEnvironment", policy: "Policy", max_steps: int) -> Iterator[Moment]:
-    """Yields a moment after the reset and after each step."""
-    first = env.reset()
+def _play(
+    env: "PyEnvironment", policy: "Policy", first: "TimeStep", max_steps: int
+) -> Iterator[Moment]:
+    """Yields a moment after the reset, which returned `first`, and after each step."""
     yield 0, 0.0, False
     for step, (transition, over) in enumerate(play(env, policy, first), start=1):
         last = over or step == max_steps
@@ -188,22 +193,25 @@ def _play(env: "PyEnvironment", policy: "Policy", max_steps: int) -> Iterator[Mo
 def _shots(
     env: "PyEnvironment",
     moments: Iterable[Moment],
-    step_seconds: float,
+    dt: float,
     fps: float,
     size: tuple[int, int],
 ) -> Iterator[_Shot]:
-    """Draws the states that the frames of a video show, and the last one of the episode."""
+    """Draws the states that the frames of a video show, and the last one of the episode.
+
+    An env step simulates `dt` seconds.
+    """
     count, return_, start = 0, 0.0, None
     for step, reward, last in moments:
         return_ += reward
-        start = forward_position(env) if step == 0 else start
+        start = physics.forward_position(env) if step == 0 else start
         # Frame k shows the state at k / fps seconds, to the nearest step.
-        if not last and step != int(count / (fps * step_seconds) + 0.5):
+        if not last and step != int(count / (fps * dt) + 0.5):
             continue
         count += 1
-        position = forward_position(env)
+        position = physics.forward_position(env)
         metres = None if position is None or start is None else position - start
-        text = progress(step * step_seconds, metres, return_)
+        text = progress(step * dt, metres, return_)
         yield _Shot(frame(env, *size), text, step, return_, last)
 
 

@@ -101,17 +101,15 @@ class Playground:
         """One episode under this setting, recorded; the same setting is not played again."""
         if setting not in self._played:
             with contextlib.closing(disturbance.make(setting)) as env:
-                dt = step_seconds(env)
                 self._played[setting] = video.record_episode(
                     env,
                     self._actor.at(setting.temperature, self._seed),
                     Path(self._videos.name) / f"{len(self._played)}.mp4",
-                    step_seconds=dt,
                     seed=self._seed,
                     fps=FPS,
                     width=SIZE[0],
                     height=SIZE[1],
-                    max_steps=max(1, round(self._seconds / dt)),
+                    max_steps=max(1, round(self._seconds / step_seconds(env))),
                     max_bytes=400_000,
                 )
         return self._played[setting]

@@ -21,7 +21,6 @@ from labkit.errors import ParameterError, StorageError
 from labkit.plotting import film_strip, mp4, rendering, video, wall
 
 WIDTH, HEIGHT = 160, 120  # small, for speed
-DT = 0.01  # simulated seconds of a Minitaur step
 
 
 def stand(_observation):
@@ -38,7 +37,7 @@ def minitaur():
 
 
 def record(env, path, policy=stand, **options):
-    options = {"step_seconds": DT, "width": WIDTH, "height": HEIGHT, "max_steps": 50} | options
+    options = {"width": WIDTH, "height": HEIGHT, "max_steps": 50} | options
     return video.record_episode(env, policy, path, **options)
 
 
@@ -83,12 +82,19 @@ def test_duration_for_any_ratio_of_the_rates(
     minitaur, tmp_path, monkeypatch, step_seconds, fps, steps
 ):
     monkeypatch.setattr(video, "frame", lambda *_: np.zeros((HEIGHT, WIDTH, 3), np.uint8))
-    recording = record(
-        minitaur, tmp_path / "a.mp4", step_seconds=step_seconds, fps=fps, max_steps=steps
-    )
+    monkeypatch.setattr(video.physics, "step_seconds", lambda _: step_seconds)
+    recording = record(minitaur, tmp_path / "a.mp4", fps=fps, max_steps=steps)
     meta, frames = read(recording.path)
     assert meta["fps"] == pytest.approx(min(fps, 1 / step_seconds), abs=0.01)
     assert abs(len(frames) / meta["fps"] - steps * step_seconds) < 1 / meta["fps"]
+
+
+def test_the_clock_of_a_robot_is_right_from_its_first_episode(tmp_path):
+    """Before the reset, this robot reports 60 steps a second: that is 1 % too fast."""
+    env = make_environment("InvertedPendulumBulletEnv-v0", seed=0)
+    policy = lambda _: np.zeros(1, np.float32)  # noqa: E731
+    recording = record(env, tmp_path / "a.mp4", policy, max_steps=4)
+    assert recording.seconds == pytest.approx(4 * 0.0165)
 
 
 def test_a_colon_in_a_path_is_no_protocol(tmp_path, monkeypatch):
@@ -471,11 +477,11 @@ def test_an_evaluated_episode_is_recorded_to_its_end(tmp_path, monkeypatch):
     moments = []
 
     def played(env, policy, path, *, max_steps, **options):
-        moments.extend(video._play(env, policy, max_steps))
+        moments.extend(video._play(env, policy, env.reset(), max_steps))
 
     monkeypatch.setattr(video, "record_episode", played)
     still = lambda _: np.zeros(1, np.float32)  # noqa: E731
-    video.record_evaluated(env, still, {"best": 0}, tmp_path, step_seconds=0.05, seed=5)
+    video.record_evaluated(env, still, {"best": 0}, tmp_path, seed=5)
     assert len(moments) == 1 + 1_600, "the reset, and each step"
 
 
@@ -489,7 +495,7 @@ def test_episodes_of_an_evaluation_are_recorded_again(tmp_path):
 
     seen = labkit.evaluate(env, policy, 3, seed=5)
     chosen = {"best": 2, "worst": 0}
-    found = video.record_evaluated(env, policy, chosen, tmp_path, step_seconds=1 / 60, seed=5)
+    found = video.record_evaluated(env, policy, chosen, tmp_path, seed=5)
     assert list(found) == ["best", "worst"]
     assert {path.name for path in tmp_path.iterdir()} == {"best.mp4", "worst.mp4"}
     assert len(set(seen.returns)) > 1
