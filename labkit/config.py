@@ -9,7 +9,6 @@ from typing import Any
 import attrs
 
 from labkit import parameters as checks
-from labkit.errors import ParameterError as ParameterError  # many modules need both
 from labkit.parameters import MANY, integer, numbers, real, switch, text, unknown
 from labkit.symmetry import REFLECTIONS, Reflection
 

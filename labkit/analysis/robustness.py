@@ -286,14 +286,14 @@ def base_mass_kg() -> float:
     return float(raw.minitaur.GetBaseMassFromURDF())
 
 
-def tracked(folder: Path = RESULTS) -> pd.DataFrame:
+def tracked() -> pd.DataFrame:
     """The tracked episodes of the tracked policy, a table with `COLUMNS`.
 
     Raises:
         ParameterError: there is no repository with results, or no episode of these weights.
     """
-    played = read(folder / "robustness" / "episodes.csv")
-    own = played[played.weights == saved_weights.fingerprint(folder / TRACKED_POLICY.name)]
+    played = read(RESULTS / "robustness" / "episodes.csv")
+    own = played[played.weights == saved_weights.fingerprint(RESULTS / TRACKED_POLICY.name)]
     if own.empty:
         raise ParameterError("no tracked episodes of the tracked policy: run `make robustness`")
     return own

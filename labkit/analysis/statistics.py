@@ -58,7 +58,7 @@ def bootstrap_interval(values: Sequence[float]) -> Interval | None:
 
 
 @functools.cache
-def interval_coverage(seeds: int, confidence: float = CONFIDENCE) -> float:
+def interval_coverage(seeds: int) -> float:
     """How often `bootstrap_interval` contains the true value, 0 to 1, if scores are normal.
 
     Simulates studies of `seeds` runs each, with a known mean, and counts. For scores that are not
@@ -66,7 +66,7 @@ def interval_coverage(seeds: int, confidence: float = CONFIDENCE) -> float:
     is deterministic and exact to about one percent.
     """
     generator = np.random.default_rng(0)
-    tails, inside = [(1 - confidence) / 2, (1 + confidence) / 2], 0
+    tails, inside = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], 0
     for _ in range(STUDIES):
         drawn = generator.choice(generator.normal(size=seeds), (RESAMPLES // 10, seeds))
         low, high = np.quantile(stats.trim_mean(drawn, 0.25, axis=1), tails)

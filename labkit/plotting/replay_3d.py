@@ -84,7 +84,7 @@ class Replay:
     rewards: np.ndarray = attrs.field(repr=False)  # [steps] float32
     distances: np.ndarray | None = attrs.field(repr=False)  # [steps + 1] float32, metres forward
     signals: tuple[Signal, ...] = attrs.field(repr=False)
-    frames: tuple[np.ndarray, ...] = attrs.field(repr=False)  # for the film strip; may be empty
+    frames: tuple[np.ndarray, ...] = attrs.field(repr=False)  # for the film strip
     captions: tuple[str, ...] = attrs.field(repr=False)
 
     @property
@@ -114,7 +114,6 @@ def record(
     rate: float = 50,
     max_steps: int = 1000,
     estimate: Estimate | None = None,
-    pictures: bool = True,
 ) -> Replay:
     """Plays one episode and records the pose of every link.
 
@@ -126,7 +125,6 @@ def record(
         max_steps: the recording ends after this many env steps.
         estimate: the estimated Q of each action, drawn while it lasts (for an agent of labkit,
             `agent.estimated_q`); None leaves the chart out.
-        pictures: False records no frames for the film strip, and takes less time.
 
     Raises:
         ParameterError: a number is not allowed, or `env` is not a PyBullet environment.
@@ -137,7 +135,7 @@ def record(
     if seed is not None:
         env.seed(seed)
     first = env.reset()  # some environments have no client, and no robot, before it
-    recorder, transitions = _Recorder(env, rate, pictures), []
+    recorder, transitions = _Recorder(env, rate), []
     recorder.look(0, 0.0, False)
     return_, ended = 0.0, f"max_steps={max_steps}"
     for step, (transition, over) in enumerate(play(env, policy, first), start=1):
@@ -165,9 +163,9 @@ def record(
 class _Recorder:
     """Collects what is seen of an episode: poses, torques, distances and some pictures."""
 
-    def __init__(self, env: "PyEnvironment", rate: float, pictures: bool):
+    def __init__(self, env: "PyEnvironment", rate: float):
         self.torques: list[np.ndarray | None] = []
-        self._env, self._client, self._pictures = env, client_of(env), pictures
+        self._env, self._client = env, client_of(env)
         self._shapes, self._floor = shapes_of(env)
         self._links = tuple(dict.fromkeys(shape.link for shape in self._shapes))
         self._dt, self._start = step_seconds(env), forward_position(env)
@@ -191,7 +189,7 @@ class _Recorder:
             self._steps.append(step)
             frames = [link_frame(self._client, link) for link in self._links]
             self._poses.append(np.array([[*place, *turn] for place, turn in frames]))
-        if self._pictures and (last or step % max(1, round(0.1 / self._dt)) == 0):
+        if last or step % max(1, round(0.1 / self._dt)) == 0:
             text = progress(step * self._dt, metres, return_)
             self._frames.add(frame(self._env), text, keep=last)
 
@@ -201,7 +199,7 @@ class _Recorder:
         root = poses[:, self._root, :3].astype(np.float32)
         poses[:, :, :3] -= root[:, None]
         distances = np.array(self._distances, np.float32)
-        frames, captions = zip(*self._frames.kept, strict=True) if self._pictures else ((), ())
+        frames, captions = zip(*self._frames.kept, strict=True)
         return Replay(
             name=environment_name(self._env),
             step_seconds=self._dt,
@@ -303,10 +301,9 @@ def show(
     viewer = viewer_html(file, height) if embed else _viewer(f'src="{address}"', height)
     link = f'<p>3D replay: <a href="{address}" target="_blank">{address}</a></p>'
     display.display(display.HTML(viewer + link))
-    if replay.frames:
-        text = f"{title or replay.name}: {replay}"
-        strip = film_strip(replay.frames, captions=replay.captions, title=text)
-        display.display(display.Image(strip, format="png", alt=f"Film strip of {text}"))
+    text = f"{title or replay.name}: {replay}"
+    strip = film_strip(replay.frames, captions=replay.captions, title=text)
+    display.display(display.Image(strip, format="png", alt=f"Film strip of {text}"))
 
 
 def viewer_html(file: Path, height: int = 640) -> str:

@@ -192,8 +192,8 @@ def _read_obj(text: str) -> Mesh:
     return Mesh(np.array(vertices), np.array(triangles))
 
 
-def simplified(mesh: Mesh, limit: int = MAX_TRIANGLES) -> Mesh:
-    """Merges vertices that are in the same cell of a grid, coarser until `limit` is kept."""
+def simplified(mesh: Mesh) -> Mesh:
+    """Merges vertices in the same cell of a grid, coarser until `MAX_TRIANGLES` are left."""
     low = mesh.vertices.min(axis=0)
     longest, cells = float(np.ptp(mesh.vertices, axis=0).max()) or 1.0, LARGEST
     while True:
@@ -204,7 +204,7 @@ def simplified(mesh: Mesh, limit: int = MAX_TRIANGLES) -> Mesh:
         corners = where.reshape(-1)[mesh.triangles]
         a, b, c = corners.T
         triangles = corners[(a != b) & (b != c) & (c != a)]
-        if len(triangles) <= limit or cells < 4:
+        if len(triangles) <= MAX_TRIANGLES or cells < 4:
             return Mesh(low + grid * cell, triangles)
         cells = cells // 2 if cells > 256 else cells * 3 // 4
 

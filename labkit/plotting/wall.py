@@ -84,12 +84,12 @@ def _grid(tiles: list[np.ndarray], columns: int) -> np.ndarray:
     return np.vstack(rows)
 
 
-def film_strips(clips: Mapping[str, Recording], columns: int = 6) -> bytes:
+def film_strips(clips: Mapping[str, Recording]) -> bytes:
     """A PNG with the film strip of each clip, one below the other."""
     pictures = []
     for title, clip in clips.items():
         text = f"{title}: {clip.seconds:.1f} s, {clip.steps} steps, return {clip.return_:+.2f}"
-        strip = film_strip(clip.frames, columns=columns, captions=clip.captions, title=text)
+        strip = film_strip(clip.frames, captions=clip.captions, title=text)
         pictures.append(Image.open(io.BytesIO(strip)).convert("RGB"))
     gap = 10  # pixels
     size = (max(p.width for p in pictures), sum(p.height + gap for p in pictures) - gap)

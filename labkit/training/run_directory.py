@@ -42,8 +42,7 @@ from labkit.training import directory_contents as contents
 from labkit.training.config_file import FORMAT
 from labkit.training.config_file import read_config as read_config  # many modules read runs here
 from labkit.training.files import flush_to_disk, write_atomically
-from labkit.training.metrics import COLUMNS as COLUMNS  # many modules read runs through this one
-from labkit.training.metrics import PER_EPISODE
+from labkit.training.metrics import COLUMNS, PER_EPISODE
 from labkit.training.metrics import read as read_metrics
 
 RAY_SUMMARY = "ray.json"  # of a run that `labkit.train_on_ray` made

@@ -121,16 +121,15 @@ def test_the_figure_has_a_panel_for_each_factor():
     assert line.get_ydata()[3] == pytest.approx(2.025)
 
 
-def test_tracked_episodes_of_other_weights_are_rejected(tmp_path):
-    from labkit.teaching.minitaur import RESULTS
-
+def test_tracked_episodes_of_other_weights_are_rejected(tmp_path, monkeypatch):
+    assert set(robustness.tracked().factor) > {UNDISTURBED, "payload_kg"}
     variables = tmp_path / TRACKED_POLICY.name / "policy" / "variables"
     variables.mkdir(parents=True)
     (variables / "variables.data-00000-of-00001").write_bytes(b"other")
     (tmp_path / "robustness").mkdir()
     (tmp_path / "robustness" / "episodes.csv").write_bytes(
-        (RESULTS / "robustness" / "episodes.csv").read_bytes()
+        (robustness.RESULTS / "robustness" / "episodes.csv").read_bytes()
     )
+    monkeypatch.setattr(robustness, "RESULTS", tmp_path)
     with pytest.raises(ParameterError, match="run `make robustness`"):
-        robustness.tracked(tmp_path)
-    assert set(robustness.tracked().factor) > {UNDISTURBED, "payload_kg"}
+        robustness.tracked()

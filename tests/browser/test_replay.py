@@ -42,7 +42,6 @@ def replay_of(name, folder):
         seed=0,
         max_steps=60,
         estimate=lambda observations, _: observations[:, 0],
-        pictures=False,
     )
     env.close()
     return replay_3d.write_html(replay, folder / f"{name}.html")

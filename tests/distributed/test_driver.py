@@ -20,7 +20,6 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray_processes import ACTORS, LOOPBACK, Line, actor_pids, descendants, listening, wait_until
 
 import labkit
-from labkit import config
 from labkit.distributed import (
     context,
     driver,
@@ -58,7 +57,7 @@ from labkit.training.environment_record import check_same_environment
 def test_what_it_rejects(small_config, tmp_path, arguments, message):
     settings = small_config(env_name="Line")
     run = run_directory.open_run(tmp_path, settings)
-    with pytest.raises(config.ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message):
         labkit.train_on_ray(settings, run=run, make_env=Line, **arguments)
 
 
@@ -68,7 +67,7 @@ def test_a_make_env_that_cannot_be_pickled_is_refused(small_config, tmp_path, mo
     expected = (
         r"^`make_env` must be a class or a function that Ray can pickle .*lock.*, got <function"
     )
-    with pytest.raises(config.ParameterError, match=expected) as caught:
+    with pytest.raises(ParameterError, match=expected) as caught:
         labkit.train_on_ray(small_config(env_name="Line"), make_env=lambda: Line(lock))
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == [], "nothing was begun"
@@ -87,9 +86,7 @@ def test_a_run_of_the_other_executor_is_refused_before_ray_starts(small_config, 
     rows = UniformReplay(Layout(1, 1), 10)
     checkpoint.save(tmp_path / "checkpoints", 7, [np.ones(1)], {"executor": "local"}, rows)
     capsys.readouterr()
-    with pytest.raises(
-        config.ParameterError, match=r"a run of labkit\.train_on_ray: labkit\.train "
-    ):
+    with pytest.raises(ParameterError, match=r"a run of labkit\.train_on_ray: labkit\.train "):
         labkit.train_on_ray(settings, run=run, make_env=Closing)
     assert capsys.readouterr().out == "closed\n", "the environment does not stay open"
 
@@ -113,7 +110,7 @@ def test_a_run_of_another_environment_is_refused_before_ray_starts(small_config,
     run = run_directory.open_run(tmp_path, settings)
     check_same_environment(run, make_environment(Line))
     run.log(gradient_step=5, env_step=305, critic_loss=1.0)  # it has trained
-    with pytest.raises(config.ParameterError, match="max_episode_steps: None there and 3 here"):
+    with pytest.raises(ParameterError, match="max_episode_steps: None there and 3 here"):
         labkit.train_on_ray(settings, run=run, make_env=Line, max_episode_steps=3)
 
 
@@ -122,7 +119,7 @@ def test_too_few_cpus_in_a_running_ray_are_refused(small_config, tmp_path, monke
     expected = r"^`num_collectors` must be less than the 2 CPUs of the running Ray: .*, got 2$"
     with ray_cluster.connection(None, cpus=2):
         ray_cluster.check_cpus(1)
-        with pytest.raises(config.ParameterError, match=expected):
+        with pytest.raises(ParameterError, match=expected):
             labkit.train_on_ray(small_config(env_name="Line"), 2, make_env=Line)
     assert list(tmp_path.iterdir()) == [], "nothing was begun"
 
@@ -181,16 +178,14 @@ def test_an_address_where_no_ray_answers_is_named_soon(monkeypatch, answer, reas
 
         threads = [threading.Thread(target=serve, daemon=True)]
         threads[0].start()
-        with pytest.raises(
-            config.ParameterError, match=rf"^`address` must be .*\({reason}.*\), got"
-        ):
+        with pytest.raises(ParameterError, match=rf"^`address` must be .*\({reason}.*\), got"):
             ray_cluster.check_address(address)
         threads[0].join()
         threads[-1].close()
 
 
 def test_only_reverb_can_be_written_to_from_other_processes(small_config):
-    with pytest.raises(config.ParameterError, match=r"`replay` must be .*, got 'tf_uniform'"):
+    with pytest.raises(ParameterError, match=r"`replay` must be .*, got 'tf_uniform'"):
         labkit.train_on_ray(small_config(replay="tf_uniform"))
 
 
@@ -359,7 +354,7 @@ def test_another_address_than_that_of_the_running_ray_is_rejected():
                 pass
         expected = r"^`address` must be None, or '127.0.0.1:\d+', to which .*, got 'other:6379'$"
         with (
-            pytest.raises(config.ParameterError, match=expected),
+            pytest.raises(ParameterError, match=expected),
             ray_cluster.connection("other:6379", cpus=1),
         ):
             pass
@@ -512,7 +507,7 @@ def test_each_rollout_worker_has_its_own_random_numbers(small_config, monkeypatc
 
 def test_the_address_auto_is_that_of_the_environment_variable(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "localhost:1")
-    with pytest.raises(config.ParameterError, match=r"`address` must be .*, got 'localhost:1'"):
+    with pytest.raises(ParameterError, match=r"`address` must be .*, got 'localhost:1'"):
         ray_cluster.check_address("auto")
     monkeypatch.delenv("RAY_ADDRESS")
     ray_cluster.check_address("auto")
@@ -577,7 +572,7 @@ def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
     assert len({port for _, port in outward}) == 1, "only Reverb's"
     alive = set(descendants(os.getpid())) - before
     assert not {pid: spy.seen.get(pid) for pid in alive}
-    with pytest.raises(config.ParameterError, match=r"labkit\.train_on_ray started this one"):
+    with pytest.raises(ParameterError, match=r"labkit\.train_on_ray started this one"):
         labkit.train(settings, run=run, make_env=Line)
 
 

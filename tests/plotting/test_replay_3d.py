@@ -51,7 +51,7 @@ def test_poses_and_shapes_are_pybullet_s(name):
     env = labkit.make_environment(name, seed=0)
     policy = random_policy(env.action_spec(), seed=0)
     assert replay_3d.can_record(env)
-    replay = replay_3d.record(env, policy, seed=1, max_steps=12, pictures=False)
+    replay = replay_3d.record(env, policy, seed=1, max_steps=12)
     client = robot_shapes.client_of(env)
     for link, pose in zip(replay.links, replay.poses[-1].astype(float), strict=True):
         position, turn = robot_shapes.link_frame(client, link)
@@ -133,7 +133,7 @@ def test_signals_have_a_row_for_each_step(replay):
 def test_q_is_shown_for_as_long_as_its_action_lasts():
     env = labkit.make_environment("MinitaurBulletEnv-v0", seed=0)
     policy = random_policy(env.action_spec(), seed=0, repeat=2)
-    options = {"max_steps": 6, "pictures": False, "estimate": lambda seen, acts: seen[:, 0]}
+    options = {"max_steps": 6, "estimate": lambda seen, acts: seen[:, 0]}
     recorded = replay_3d.record(env, policy, seed=0, **options)
     env.close()
     (shown,) = (signal.values[:, 0] for signal in recorded.signals if signal.title == "estimated Q")
@@ -165,14 +165,15 @@ def test_a_mesh_survives_quantisation(replay):
     np.testing.assert_allclose(found, mesh.vertices, atol=1e-5)
 
 
-def test_large_meshes_are_simplified():
+def test_large_meshes_are_simplified(monkeypatch):
     n = 60  # a wavy square of n² points and 2 (n - 1)² triangles
     x, y = np.meshgrid(np.linspace(0, 2, n), np.linspace(0, 1, n))
     points = np.stack([x, y, 0.1 * np.sin(5 * x)], -1).reshape(-1, 3)
     corner = (np.arange(n - 1)[:, None] * n + np.arange(n - 1)).ravel()
     halves = [[corner, corner + 1, corner + n], [corner + 1, corner + n + 1, corner + n]]
     mesh = robot_shapes.Mesh(points, np.concatenate([np.transpose(half) for half in halves]))
-    small = robot_shapes.simplified(mesh, limit=2000)
+    monkeypatch.setattr(robot_shapes, "MAX_TRIANGLES", 2000)
+    small = robot_shapes.simplified(mesh)
     assert 0 < len(small.triangles) <= 2000
     assert small.triangles.max() < len(small.vertices)
     np.testing.assert_allclose(np.ptp(small.vertices, axis=0), [2, 1, 0.2], atol=0.1)

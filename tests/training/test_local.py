@@ -29,7 +29,7 @@ from labkit.sac import agent as agents
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy, random_policy
-from labkit.training import components, learner, local, logger, run_directory
+from labkit.training import components, learner, local, logger, metrics, run_directory
 from labkit.training.signals import StopRequest
 
 
@@ -102,7 +102,7 @@ def minitaur_run(tmp_path_factory):
 
 def test_metrics_of_a_run(minitaur_run):
     table = minitaur_run.metrics()
-    assert list(table.columns) == run_directory.COLUMNS
+    assert list(table.columns) == metrics.COLUMNS
     evaluated = table[table.eval_return.notna()]
     assert list(evaluated.gradient_step) == [0, 10, 20]
     assert list(evaluated.env_step) == [300, 310, 320]
