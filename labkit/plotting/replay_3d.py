@@ -35,7 +35,7 @@ from labkit.plotting.robot_shapes import (
     link_frame,
     shapes_of,
 )
-from labkit.plotting.video import progress
+from labkit.plotting.video import caption_of
 from labkit.sac.collector import play
 from labkit.sac.policies import action_repeat
 
@@ -190,7 +190,7 @@ class _Recorder:
             frames = [link_frame(self._client, link) for link in self._links]
             self._poses.append(np.array([[*place, *turn] for place, turn in frames]))
         if last or step % max(1, round(0.1 / self._dt)) == 0:
-            text = progress(step * self._dt, metres, return_)
+            text = caption_of(step * self._dt, metres, return_)
             self._frames.add(frame(self._env), text, keep=last)
 
     def replay(self, ended: str, rewards: np.ndarray, signals: tuple[Signal, ...]) -> Replay:

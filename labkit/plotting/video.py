@@ -39,7 +39,7 @@ class _Shot:
     """A picture of a recorded episode, uint8 `[height, width, 3]`."""
 
     picture: np.ndarray
-    text: str  # see `progress`
+    text: str  # see `caption_of`
     steps: int  # environment steps so far
     return_: float  # so far
     last: bool  # the last state of the episode
@@ -55,7 +55,7 @@ class Recording:
 
     path: Path  # the MP4 file
     frames: tuple[np.ndarray, ...] = attrs.field(repr=False)
-    captions: tuple[str, ...] = attrs.field(repr=False)  # of each frame: `progress`, `caption()`
+    captions: tuple[str, ...] = attrs.field(repr=False)  # of each frame: `caption_of`, `caption()`
     steps: int  # number of environment steps
     return_: float  # undiscounted sum of rewards
     seconds: float  # simulated time; the video lasts as long, to within one frame
@@ -90,7 +90,7 @@ def record_episode(
         width: pixels, even.
         height: pixels, even.
         max_steps: the recording ends after this many environment steps.
-        caption: called for each frame; its text is drawn after `progress`.
+        caption: called for each frame; its text is drawn after `caption_of`.
         max_bytes: size limit of the file.
 
     Raises:
@@ -164,7 +164,7 @@ def record_evaluated(
     return {name: found[name] for name in episodes}
 
 
-def progress(seconds: float, metres: float | None, return_: float) -> str:
+def caption_of(seconds: float, metres: float | None, return_: float) -> str:
     """A caption of two lines: simulated time and metres forward (None: unknown); the return."""
     walked = "" if metres is None else f"   {metres:.2f} m"
     return f"{seconds:.1f} s{walked}\nreturn {return_:+.2f}"
@@ -211,7 +211,7 @@ def _shots(
         count += 1
         position = physics.forward_position(env)
         metres = None if position is None or start is None else position - start
-        text = progress(step * dt, metres, return_)
+        text = caption_of(step * dt, metres, return_)
         yield _Shot(frame(env, *size), text, step, return_, last)
 
 
