@@ -29,7 +29,11 @@ UNHASHED = ("README.md", "SHA256SUMS")  # a card is edited on the Hub
 
 
 def export(run_dir: Path, out: Path | None) -> None:
-    """Writes `out`, by default `exports/<the run's name>`, and prints what is in it."""
+    """Writes `out`, by default `exports/<the run's name>`, and prints what is in it.
+
+    Raises:
+        ParameterError, RunError, StorageError: see `write`.
+    """
     target = out or Path("exports") / run_dir.resolve().name
     distance = write(run_dir, target)
     size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file()) / 1e6

@@ -61,7 +61,11 @@ class Job:
         return started and resuming.is_finished(self.run_dir, self.config)
 
     def start(self, notebook: Path) -> None:
-        """Starts `labkit run` on the job's cores."""
+        """Starts `labkit run` on the job's cores.
+
+        Raises:
+            StorageError: the folder or the log cannot be written.
+        """
         with storage(self.run_dir.parent):
             self.run_dir.parent.mkdir(parents=True, exist_ok=True)
         pairs = {**self.texts, "run_dir": str(self.run_dir)}

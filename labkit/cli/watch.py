@@ -51,7 +51,11 @@ def check_out(out: Path | None) -> None:
 
 
 def record(folder: Path, seed: int, out: Path) -> None:
-    """Records two episodes (see `film`) and prints the return and length of each."""
+    """Records two episodes and prints the return and length of each.
+
+    Raises:
+        ParameterError, RunError, StorageError: see `film`.
+    """
     for recording in film(folder, seed, out):
         print(f"return {recording.return_:+.2f}, {recording.steps} steps")
     print(f"recorded: {out}")
@@ -91,7 +95,9 @@ def film(folder: Path, seed: int, out: Path, max_steps: int = 1000) -> list[vide
     The first episode has the seed `seed`, the second one the next.
 
     Raises:
-        ParameterError: see `load`.
+        ParameterError: see `load` and `video.record_episode`; or the environment cannot be drawn.
+        RunError: MuJoCo cannot draw on this machine; or see `collector.play`.
+        StorageError: `out` or a temporary file cannot be written.
     """
     env, act = load(folder)
     with tempfile.TemporaryDirectory() as drafts:

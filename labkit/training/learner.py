@@ -88,6 +88,7 @@ class Learner:
 
         Raises:
             StalledError: the replay table returned no batch.
+            StorageError: the files cannot be written; see `RunLogger`.
         """
         if checkpoint.latest(self.folder) is None:
             if len(read_metrics(self.run.path, repaired=True)):
@@ -141,6 +142,9 @@ class Learner:
 
         `losses` are as `gradient_steps` returned them, `env_step` includes the warm-up, and
         `collect_return` is the mean return of the latest collected episodes.
+
+        Raises:
+            StorageError: the row or the policy cannot be written; see `RunLogger`.
         """
         period = self.config.actor_update_period
         self._actor_loss_count += -(-(self.step + count) // period) - -(-self.step // period)
@@ -207,7 +211,11 @@ class Learner:
         return self.step == self.config.num_iterations and (self.step, True) not in self.evaluated
 
     def log_evaluation(self, step: int, env_step: int, result: Evaluation, final: bool) -> None:
-        """Writes an evaluation of the weights after `step` gradient steps."""
+        """Writes an evaluation of the weights after `step` gradient steps.
+
+        Raises:
+            StorageError: see `RunLogger.log_evaluation`.
+        """
         self.logger.log_evaluation(step, env_step, result)
         self._note_evaluation(step, final, result.mean_return)
 
@@ -224,7 +232,11 @@ class Learner:
         return self._due(self.config.checkpoint_interval) or by_time
 
     def save(self, state: dict[str, Any]) -> None:
-        """Writes a checkpoint: agent, replay table, counters, and the executor's own `state`."""
+        """Writes a checkpoint: agent, replay table, counters, and the executor's own `state`.
+
+        Raises:
+            StorageError, StalledError: see `checkpoint.save`.
+        """
         state = {
             "executor": self.executor,
             "seconds": self.logger.seconds(),
@@ -238,7 +250,11 @@ class Learner:
         self.saved_step, self._saved_seconds = self.step, self.logger.seconds()
 
     def close(self) -> None:
-        """Saves the policy, unless that of this step is saved, and closes the files."""
+        """Saves the policy, unless that of this step is saved, and closes the files.
+
+        Raises:
+            StorageError: see `RunLogger.save_policy`.
+        """
         self._save_policy()
         self.logger.close()
 

@@ -25,6 +25,9 @@ class RunLogger:
     """Writes one run's rows, the same numbers as TensorBoard events, and its policy.
 
     The deterministic policy of `agent` is saved; `spent` seconds were taken before a resume.
+
+    Raises:
+        StorageError: the events cannot be written.
     """
 
     def __init__(self, run: Run, agent: SeededSacAgent, spent: float = 0.0):
@@ -46,7 +49,11 @@ class RunLogger:
     def log(
         self, step: int, env_step: int, losses: Sequence[float], alpha: float, collect_return: float
     ) -> None:
-        """Writes a row: mean losses since the last row, current α and recent return."""
+        """Writes a row: mean losses since the last row, current α and recent return.
+
+        Raises:
+            StorageError: see `Run.log`; or the events cannot be written.
+        """
         values = dict(zip(LOSSES, map(float, losses), strict=True))
         values |= {"alpha": alpha, "collect_return": collect_return}
         seconds = round(self.seconds(), 3)
@@ -54,7 +61,11 @@ class RunLogger:
         self._write_events(step, values)
 
     def log_evaluation(self, step: int, env_step: int, evaluation: Evaluation) -> None:
-        """Writes an evaluation's row; `step` and `env_step` are those of its weights."""
+        """Writes an evaluation's row; `step` and `env_step` are those of its weights.
+
+        Raises:
+            StorageError: see `Run.log`; or the events cannot be written.
+        """
         self._run.log_evaluation(
             evaluation, env_step=env_step, gradient_step=step, wall_seconds=self.seconds()
         )
@@ -82,7 +93,11 @@ class RunLogger:
             default.__exit__(None, None, None)
 
     def save_policy(self) -> None:
-        """Replaces `policy/` by the newest deterministic policy; see `Run.check_lock`."""
+        """Replaces `policy/` by the newest deterministic policy.
+
+        Raises:
+            StorageError: it cannot be written; see also `Run.check_lock`.
+        """
         self._run.check_lock()
         final = self._run.path / "policy"
         partial, before = (final.with_name(f"policy.{state}") for state in ("partial", "before"))
@@ -97,7 +112,11 @@ class RunLogger:
             shutil.rmtree(before, ignore_errors=True)
 
     def close(self) -> None:
-        """Writes the remaining events to disk."""
+        """Writes the remaining events to disk.
+
+        Raises:
+            StorageError: they cannot be written.
+        """
         with storage(self._run.path / "events"):
             self._events.close()
 

@@ -150,7 +150,11 @@ class Run:
     def log_evaluation(
         self, evaluation: Evaluation, *, env_step: int, gradient_step: int, wall_seconds: float
     ) -> None:
-        """Appends an evaluation: its mean return and every episode's numbers."""
+        """Appends an evaluation: its mean return and every episode's numbers.
+
+        Raises:
+            StorageError: see `log`.
+        """
         per_episode = (evaluation.returns, evaluation.lengths, evaluation.distances)
         texts = [" ".join(f"{x:.6g}" for x in numbers) for numbers in per_episode]
         self.log(
