@@ -6,6 +6,7 @@ import numpy as np
 
 from labkit.analysis.compare import TrackedRun
 from labkit.parameters import MANY, check_int
+from labkit.training.run_directory import RAY_SUMMARY
 
 
 def first_sustained(
@@ -56,7 +57,7 @@ def training_seconds(run: TrackedRun, env_step: int) -> float:
     row. The result is NaN if the run has no row of losses at `env_step`, and for a run on Ray,
     which trains while it evaluates.
     """
-    if (run.path / "ray.json").exists():
+    if (run.path / RAY_SUMMARY).exists():
         return float("nan")
     metrics = run.metrics
     rows = metrics[metrics.env_step <= env_step]

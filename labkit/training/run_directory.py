@@ -143,7 +143,7 @@ class Run:
         if unknown:
             raise ValueError(f"metrics.csv has no column {sorted(unknown)}")
         self._keep_header()
-        file = self.path / "metrics.csv"
+        file = self.path / metrics.FILE
         with storage(file), file.open("a", newline="") as stream:
             csv.writer(stream).writerow([values.get(name, "") for name in COLUMNS])
 
@@ -167,7 +167,7 @@ class Run:
 
     def metrics_bytes(self) -> int:
         """Size of `metrics.csv` now."""
-        return (self.path / "metrics.csv").stat().st_size
+        return (self.path / metrics.FILE).stat().st_size
 
     def sync_metrics(self) -> int:
         """Waits until `metrics.csv` is on the disk; its size, which a checkpoint stores.
@@ -176,7 +176,7 @@ class Run:
             StorageError: the disk is full or gone; see also `check_lock`.
         """
         self._keep_header()
-        file = self.path / "metrics.csv"
+        file = self.path / metrics.FILE
         with storage(file):
             flush_to_disk(file)
             return self.metrics_bytes()
