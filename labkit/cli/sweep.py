@@ -225,43 +225,69 @@ def run_all(notebook: Path, jobs: Sequence[Job], workers: int) -> list[Job]:
         The jobs that are still unfinished: they failed, or were stopped.
     """
     waiting = [job for job in jobs if not job.finished()]
-    workers = max(1, min(workers, len(waiting)))  # fewer runs get more cores each
-    running: list[Job] = []
+    pool = _Pool(notebook, waiting, max(1, min(workers, len(waiting))))  # fewer get more cores each
     total = sum(job.config.num_iterations for job in jobs)
     done = total - sum(job.config.num_iterations for job in waiting)
-    with tqdm(total=total, initial=done, unit=" it", desc="runs", **bar_options()) as bar:
-
-        def interrupt_all() -> None:
-            for job in running:
-                job.interrupt()
-
-        with stop_request(interrupt_all) as stop:
-            try:
-                while running or (waiting and not stop):
-                    while waiting and len(running) < workers and not stop:
-                        job = waiting.pop(0)
-                        job.cores = free_share(workers, [other.cores for other in running])
-                        running.append(job)
-                        job.start(notebook)
-                        if stop:  # while the process was being started
-                            job.interrupt()
-                    time.sleep(POLL_SECONDS)
-                    for job in list(running):
-                        ended = not job.running()
-                        _count_steps(bar, job, ended)
-                        if ended:
-                            running.remove(job)
-                            bar.write(_ending(job, stopped=bool(stop)), file=sys.stderr)
-                    counts = f"{len(running)} running, {len(waiting)} waiting"
-                    past = len(jobs) - len(waiting) - len(running)
-                    bar.set_postfix_str(f"{counts}, {past} ended", refresh=False)
-            except BaseException as error:  # the second signal, or a run that could not start
-                interrupt_all()
-                for job in running:
-                    job.end()
-                if not isinstance(error, KeyboardInterrupt):
-                    raise
+    bars = tqdm(total=total, initial=done, unit=" it", desc="runs", **bar_options())
+    with bars as bar, stop_request(pool.interrupt) as stop:
+        try:
+            while pool.running or (pool.waiting and not stop):
+                while pool.has_place() and not stop:
+                    job = pool.start_next()
+                    if stop:  # while the process was being started
+                        job.interrupt()
+                time.sleep(POLL_SECONDS)
+                pool.remove_ended(bar, stopped=bool(stop))
+                counts = f"{len(pool.running)} running, {len(pool.waiting)} waiting"
+                past = len(jobs) - len(pool.waiting) - len(pool.running)
+                bar.set_postfix_str(f"{counts}, {past} ended", refresh=False)
+        except BaseException as error:  # the second signal, or a run that could not start
+            pool.end()
+            if not isinstance(error, KeyboardInterrupt):
+                raise
     return [job for job in jobs if not job.finished()]
+
+
+@attrs.define
+class _Pool:
+    """The jobs of a sweep: those that wait, and those that run, at most `workers` at a time."""
+
+    notebook: Path
+    waiting: list[Job]
+    workers: int
+    running: list[Job] = attrs.Factory(list)
+
+    def has_place(self) -> bool:
+        """Whether a job waits and may start now."""
+        return bool(self.waiting) and len(self.running) < self.workers
+
+    def start_next(self) -> Job:
+        """Starts the first job that waits; see `Job.start`."""
+        job = self.waiting.pop(0)
+        job.cores = free_share(self.workers, [other.cores for other in self.running])
+        self.running.append(job)
+        job.start(self.notebook)
+        return job
+
+    def remove_ended(self, bar: tqdm, stopped: bool) -> None:
+        """Counts the gradient steps of every run; prints a line for each that has ended."""
+        for job in list(self.running):
+            ended = not job.running()
+            _count_steps(bar, job, ended)
+            if ended:
+                self.running.remove(job)
+                bar.write(_ending(job, stopped), file=sys.stderr)
+
+    def interrupt(self) -> None:
+        """See `Job.interrupt`, of every job that runs."""
+        for job in self.running:
+            job.interrupt()
+
+    def end(self) -> None:
+        """Ends every job that runs."""
+        self.interrupt()
+        for job in self.running:
+            job.end()
 
 
 def _count_steps(bar: tqdm, job: Job, ended: bool) -> None:
