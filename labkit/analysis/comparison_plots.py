@@ -101,31 +101,46 @@ def ranking(
     with style.subplots(8, 1.2 + (0.18 + 0.13 * most) * len(names)) as (figure, axes):
         axes.axvline(0, color=style.GREY, linewidth=1)
         for row, (name, score) in enumerate(order.iterrows()):
-            values = table["return"][table.setting == name]
-            # Butt caps: the bar ends exactly at the interval's ends.
             color = BASELINE if name == baseline else style.BLUE
-            look = {"color": color, "alpha": 0.35, "linewidth": 7, "solid_capstyle": "butt"}
-            axes.plot([score.low, score.high], [row, row], **look)
-            axes.plot(values, [row] * len(values), "o", color=color, alpha=0.7, mew=0)
-            if repeated is not None:
-                again = repeated["return"][repeated.setting == name]
-                axes.plot(again, [row] * len(again), "o", color=color, mfc="none")
-            axes.plot(score.iqm, row, "|", color="black", markersize=16, mew=2)
+            _ranking_row(axes, row, score, color, _returns(table, name), _returns(repeated, name))
         if baseline in order.index:
             axes.axvline(order.iqm[baseline], color=BASELINE, linewidth=1, linestyle="--")
         axes.set_yticks(range(len(order)), names)
         axes.set_ylim(len(order) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
-        text = "return after training; dot: one seed, line: interquartile mean"
-        text += f",\ndashed: that of {baseline}" if baseline in order.index else ""
-        text += ", ring: a repeated seed" if repeated is not None and len(repeated) else ""
-        if order.low.notna().any():
-            fewest = int(order.seeds[order.low.notna()].min())
-            label = statistics.interval_label(fewest)
-            text += f",\nbar: interval of this mean ({label} with {fewest} seeds)"
-        axes.set_xlabel(text)
+        rings = repeated is not None and len(repeated) > 0
+        axes.set_xlabel(_ranking_legend(order, baseline, rings))
         axes.set_title(title or "")
     return figure
+
+
+def _returns(table: pd.DataFrame | None, setting: Any) -> list[float]:
+    """The returns of a setting; empty without a table."""
+    return [] if table is None else table["return"][table.setting == setting].tolist()
+
+
+def _ranking_row(
+    axes: Axes, row: int, score: Any, color: str, values: list[float], again: list[float]
+) -> None:
+    """The seeds of a setting as dots, repeated ones as rings, and the mean with its interval."""
+    # Butt caps: the bar ends exactly at the interval's ends.
+    look: dict[str, Any] = {"color": color, "alpha": 0.35, "solid_capstyle": "butt"}
+    axes.plot([score.low, score.high], [row, row], linewidth=7, **look)
+    axes.plot(values, [row] * len(values), "o", color=color, alpha=0.7, mew=0)
+    axes.plot(again, [row] * len(again), "o", color=color, mfc="none")
+    axes.plot(score.iqm, row, "|", color="black", markersize=16, mew=2)
+
+
+def _ranking_legend(order: pd.DataFrame, baseline: str | None, rings: bool) -> str:
+    """What the marks of a ranking mean."""
+    text = "return after training; dot: one seed, line: interquartile mean"
+    text += f",\ndashed: that of {baseline}" if baseline in order.index else ""
+    text += ", ring: a repeated seed" if rings else ""
+    if order.low.notna().any():
+        fewest = int(order.seeds[order.low.notna()].min())
+        label = statistics.interval_label(fewest)
+        text += f",\nbar: interval of this mean ({label} with {fewest} seeds)"
+    return text
 
 
 def power_over_seeds(std: float, differences: Sequence[float]) -> Figure:
