@@ -373,6 +373,8 @@ def test_the_values_of_the_minitaur_are_not_for_a_user_s_own_environment(tmp_pat
     assert str(caught.value).endswith("got 'MinitaurBulletEnv-v0'")
     with pytest.raises(ParameterError, match=expected):
         labkit.train_on_ray(config, make_env=env())
+    import pybullet_envs  # noqa: F401  (registers the Minitaur)
+
     own = gym.make("MinitaurBulletEnv-v0")  # the Minitaur, wrapped by the user
     labkit.training.components.check_tuned(config, make_environment(lambda: own))
 
