@@ -445,8 +445,9 @@ def test_a_disk_that_fills_up_while_a_video_is_made_smaller_is_named(tmp_path, c
                 for frame in noise(5):
                     write(frame)
 
-        with pytest.raises(StorageError, match=r"all 5 frames of .*a\.mp4: is the disk full"):
+        with pytest.raises(StorageError, match=r"a\.mp4.*: is the disk full\?") as error:
             shrink()
+        assert "\n" not in str(error.value)
         assert (disk / "a.mp4").read_bytes() == b"an older video"
         assert leftovers(disk) == [".filler", "a.mp4"]
     assert capfd.readouterr().err == ""
