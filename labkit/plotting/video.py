@@ -69,7 +69,6 @@ def record_episode(
     policy: "Policy",
     path: str | Path,
     *,
-    step_seconds: float | None = None,
     seed: int | None = None,
     fps: float = 25,
     width: int = 480,
@@ -84,7 +83,6 @@ def record_episode(
         env: a TF-Agents environment around a Gym environment.
         policy: maps an observation `[obs]` to an action `[act]`.
         path: the MP4 file. Its folder is created; a complete recording replaces an older file.
-        step_seconds: simulated seconds per environment step; None asks the environment.
         seed: passed to `env.seed` before the reset; None does not seed the environment.
         fps: frames per second; reduced to one frame per environment step if it is higher.
         width: pixels, even.
@@ -99,14 +97,12 @@ def record_episode(
     """
     size = _even("width", width), _even("height", height)
     fps = check_real("fps", fps, 0, MANY, "frames per second", above=True)
-    if step_seconds is not None:
-        step_seconds = check_real("step_seconds", step_seconds, 0, MANY, "seconds", above=True)
     max_steps = check_int("max_steps", max_steps, 1, MANY, "env steps")
     path, sample = Path(path), FrameSample()
     if seed is not None:
         env.seed(seed)
     first = env.reset()  # PyBullet's other robots know the seconds of a step only after it
-    dt = step_seconds or physics.step_seconds(env)
+    dt = physics.step_seconds(env)
     fps = min(fps, 1 / dt)
     with mp4.writing(path, size, fps, max_bytes) as write:
         for shot in _shots(env, _play(env, policy, first, max_steps), dt, fps, size):
@@ -125,7 +121,6 @@ def record_evaluated(
     folder: Path,
     *,
     seed: int,
-    step_seconds: float | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> dict[str, Recording]:
     """Records episodes of an evaluation again, with the same seed, policy and environment.
@@ -139,7 +134,6 @@ def record_evaluated(
         episodes: the place of each episode in the evaluation, from 0, by name.
         folder: of the videos `<name>.mp4`.
         seed: of the evaluation.
-        step_seconds: see `record_episode`.
         max_bytes: size limit of each file.
 
     Returns:
@@ -152,12 +146,7 @@ def record_evaluated(
         if place in names:
             path = folder / f"{names[place]}.mp4"
             found[names[place]] = record_episode(
-                env,
-                policy,
-                path,
-                step_seconds=step_seconds,
-                max_steps=EVALUATED_STEPS,
-                max_bytes=max_bytes,
+                env, policy, path, max_steps=EVALUATED_STEPS, max_bytes=max_bytes
             )
         else:
             play_episode(env, policy)
