@@ -19,7 +19,6 @@ import click
 import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 from labkit.analysis.compare import setting_name
 from labkit.cli import watch
-from labkit.environments.physics import step_seconds
 from labkit.parameters import grouped
 from labkit.plotting import video, wall
 from labkit.sac.collector import play
@@ -112,7 +111,7 @@ def env_steps(folder: Path) -> str:
 
 def film(path: Path, env: Any, act: Policy, seed: int) -> video.Recording:
     """One episode."""
-    return video.record_episode(env, act, path, step_seconds=step_seconds(env), seed=seed)
+    return video.record_episode(env, act, path, seed=seed)
 
 
 def row(title: str, trained: str, clip: video.Recording, seed: int) -> str:

@@ -84,7 +84,9 @@ def test_the_section_compares_each_library_with_several_seeds(monkeypatch):
     several = [result("sbx_sac-tuned", seed, 12.0 + seed) for seed in (1, 2, 3)]
     monkeypatch.setattr(peers, "results", lambda: [one, *several])
     text = peers.section([10.0, 11.0, 12.0])
-    assert "- SBX SAC, labkit's choices: -3.00 (95 % interval -5.27 to -0.73; p = 0.021 after" in text
+    assert (
+        "- SBX SAC, labkit's choices: -3.00 (95 % interval -5.27 to -0.73; p = 0.021 after" in text
+    )
     assert "(3 seeds). These have a mean of +11.00" in text
     assert "CrossQ" not in text.split("This list")[1]
     monkeypatch.setattr(peers, "results", list)
