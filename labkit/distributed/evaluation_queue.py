@@ -1,15 +1,15 @@
 """Evaluation requests between learner and evaluator: repeated until answered, logged once.
 
-Either process may fail and lose its memory. So a request without an answer is sent again. An answer
-to a learner that was restarted in between does not count, because the restarted learner resumes
-from an earlier row of its metrics.
+Either process may fail and lose its memory. So a request without an answer is sent again, and a
+checkpoint holds those that wait. An answer to a learner that was restarted in between does not
+count, because the restarted learner resumes from an earlier row of its metrics.
 """
 
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -83,6 +83,31 @@ class EvaluationRequester:
             since, old = self._open[key]
             self._open[key] = (since, old._replace(weights=np.empty(0, np.float32)))
         self._send(request)
+
+    def is_open(self, version: int) -> bool:
+        """Whether an interim evaluation of these weights was requested and not yet answered."""
+        return (version, False, self._learner_id) in self._open
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The interim evaluations without an answer, for a checkpoint; empty if there are none.
+
+        `versions` and `env_steps` `[requests] int64`, `weights` `[requests, parameters] float32`.
+        """
+        open_ = [one for _, one in self._open.values() if one.weights.size and not one.final]
+        if not open_:
+            return {}
+        return {
+            "versions": np.array([one.version for one in open_]),
+            "env_steps": np.array([one.env_step for one in open_]),
+            "weights": np.stack([one.weights for one in open_]),
+        }
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Requests the evaluations of a checkpoint's `state` again."""
+        if state:
+            columns = (state[name] for name in ("versions", "env_steps", "weights"))
+            for version, env_step, weights in zip(*columns, strict=True):
+                self.request(int(version), int(env_step), weights, final=False)
 
     def repeat(self) -> None:
         """Sends requests again that have had no answer for `RETRY_SECONDS`; see `request`."""

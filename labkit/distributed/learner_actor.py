@@ -42,7 +42,8 @@ class LearnerActor:
         self._parameters = self._context.wait_for_actor("parameter server")
         learner = self._learner = self._prepare()
         first = learner.step
-        self._push(learner, evaluate=learner.evaluation_pending())
+        waits = self._evaluations.is_open(learner.step)  # since before the checkpoint
+        self._push(learner, evaluate=learner.evaluation_pending() and not waits)
         self._phase = "warm-up"
         if warm := self._wait_for_warm_up():
             learner.start()
@@ -51,10 +52,10 @@ class LearnerActor:
                 self._iterate(learner)
         counters = self._replay.state()
         if warm:
-            learner.save(self._state())
+            self._save(learner)
             if learner.final_evaluation_pending() and not self._stop.is_set():
                 self._evaluate_at_end(learner)
-                learner.save(self._state())
+                self._save(learner)
             learner.close()
         taken = learner.step - first
         return {"inserts": counters.inserts, "samples": counters.samples, "taken": taken}
@@ -69,6 +70,7 @@ class LearnerActor:
         learner = Learner(config, run, agent, strategy, layout_of(env), self._replay, "ray")
         if saved := checkpoint.latest(learner.folder):
             learner.restore(saved)
+            self._evaluations.restore(checkpoint.load_evaluations(saved))
         self._first_step = learner.step
         return learner
 
@@ -99,7 +101,7 @@ class LearnerActor:
             self._push(learner, evaluate)
         self._log_evaluations(learner)
         if learner.checkpoint_due():
-            learner.save(self._state())
+            self._save(learner)
 
     def _push(self, learner: Learner, evaluate: bool, final: bool = False) -> None:
         """Sends the newest weights, after the answer to the previous push has arrived."""
@@ -129,9 +131,8 @@ class LearnerActor:
             learner.log_evaluation(request.version, request.env_step, result, request.final)
         self._evaluations.repeat()  # of those without an answer
 
-    def _state(self) -> dict[str, Any]:
-        """What a checkpoint of this executor holds besides the learner's."""
-        return {"env_steps": self._replay.env_steps()}
+    def _save(self, learner: Learner) -> None:
+        learner.save({"env_steps": self._replay.env_steps()}, self._evaluations.state())
 
     def stop(self) -> None:
         """Ends `train` after its present call, with a checkpoint."""

@@ -3,6 +3,7 @@
     checkpoints/000012000/agent.npz     networks, targets, α, Adam's moments, the step counter
     checkpoints/000012000/state.json    counters, random generators, how much of metrics.csv counts
     checkpoints/000012000/replay/       the replay table: items, order, priorities, counters
+    checkpoints/000012000/evaluations.npz   on Ray: the weights that wait for an evaluation, if any
     checkpoints/000012000/checksums.json    size and CRC-32 of each file above
 
 They belong together: they are written to a directory with another name, which is renamed at the
@@ -18,8 +19,9 @@ import json
 import re
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,17 +34,24 @@ from labkit.training.files import flush_to_disk
 FORMAT = 1
 KEPT = 2
 CHECKSUMS = "checksums.json"  # version 0.1 wrote none: its checkpoints are read without
+EVALUATIONS = "evaluations.npz"
 CONTENT = ("state.json", "agent.npz", "replay")
 BLOCK = 2**20  # bytes
 
 
 def save(
-    folder: Path, step: int, arrays: list[np.ndarray], state: dict[str, Any], replay: BatchSource
+    folder: Path,
+    step: int,
+    arrays: list[np.ndarray],
+    state: dict[str, Any],
+    replay: BatchSource,
+    evaluations: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Path:
     """Writes the checkpoint of gradient step `step`, then deletes all but the newest `KEPT`.
 
     `folder` is the run's `checkpoints/`, `arrays` the agent's variables in the order of
-    `agent.state_variables`, `state` numbers and text. Returns the checkpoint's directory.
+    `agent.state_variables`, `state` numbers and text, `evaluations` what `load_evaluations` is to
+    return. Returns the checkpoint's directory.
 
     Raises:
         StorageError: the disk is full, read-only or gone; the previous checkpoint is unchanged.
@@ -53,6 +62,8 @@ def save(
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         npz.write(partial / "agent.npz", {f"{i:04d}": array for i, array in enumerate(arrays)})
+        if evaluations:
+            npz.write(partial / EVALUATIONS, evaluations)
         (partial / "state.json").write_text(json.dumps({"format": FORMAT, "step": step, **state}))
         replay.save(partial / "replay")
         sums = {name: _checksum(partial / name) for name in _files(partial)}
@@ -211,11 +222,25 @@ def load(checkpoint: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
     Raises:
         ParameterError: a file is missing, truncated or of another format; names the file.
     """
-    state, archive = read_state(checkpoint), checkpoint / "agent.npz"
-    check(checkpoint, only=(archive.name,))
+    state, arrays = read_state(checkpoint), _read_arrays(checkpoint / "agent.npz")
+    return [arrays[name] for name in sorted(arrays)], state
+
+
+def load_evaluations(checkpoint: Path) -> dict[str, np.ndarray]:
+    """The weights that waited for an evaluation, as `save` got them; empty if there were none.
+
+    Raises:
+        ParameterError: the file is damaged.
+    """
+    archive = checkpoint / EVALUATIONS
+    return _read_arrays(archive) if archive.exists() else {}
+
+
+def _read_arrays(archive: Path) -> dict[str, np.ndarray]:
+    check(archive.parent, only=(archive.name,))
     try:
         with np.load(archive, allow_pickle=False) as arrays:
-            return [arrays[name] for name in sorted(arrays.files)], state
+            return dict(arrays)
     except Exception as error:  # zipfile, zlib, struct and numpy each raise another one
         raise ParameterError(f"{archive} is damaged: {error}") from None
 

@@ -1,8 +1,9 @@
 """The learner: gradient steps, and what is due after them. Both executors use it."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -199,12 +200,8 @@ class Learner:
         return self._due(self.config.eval_interval) and self.step < self.config.num_iterations
 
     def evaluation_pending(self) -> bool:
-        """Whether the last interim evaluation that was due is missing, that of step 0 included."""
-        if not (interval := self.config.eval_interval):
-            return False
-        last_due = self.step - self.step % interval
-        done = {step for step, _ in self.evaluated}
-        return self.step < self.config.num_iterations and last_due not in done
+        """Whether this step's interim evaluation is due and missing, that of step 0 included."""
+        return self.evaluation_due() and self.step not in {step for step, _ in self.evaluated}
 
     def final_evaluation_pending(self) -> bool:
         """Whether all gradient steps are taken, but not yet the final evaluation."""
@@ -231,8 +228,12 @@ class Learner:
         by_time = 0 < self.config.checkpoint_seconds <= waited
         return self._due(self.config.checkpoint_interval) or by_time
 
-    def save(self, state: dict[str, Any]) -> None:
+    def save(
+        self, state: dict[str, Any], evaluations: Mapping[str, np.ndarray] = MappingProxyType({})
+    ) -> None:
         """Writes a checkpoint: agent, replay table, counters, and the executor's own `state`.
+
+        `evaluations` are those that wait; see `checkpoint.load_evaluations`.
 
         Raises:
             StorageError, StalledError: see `checkpoint.save`.
@@ -246,7 +247,7 @@ class Learner:
             **state,
         }
         arrays = [variable.numpy() for variable in state_variables(self.agent)]
-        checkpoint.save(self.folder, self.step, arrays, state, self.replay)
+        checkpoint.save(self.folder, self.step, arrays, state, self.replay, evaluations)
         self.saved_step, self._saved_seconds = self.step, self.logger.seconds()
 
     def close(self) -> None:

@@ -7,7 +7,15 @@ import time
 import numpy as np
 import pytest
 
-from labkit.distributed.evaluation_queue import EvaluationQueue, EvaluationRequest
+from labkit.distributed.evaluation_queue import (
+    EvaluationQueue,
+    EvaluationRequest,
+    EvaluationRequester,
+)
+from labkit.replay.transitions import Layout
+from labkit.replay.uniform_replay import UniformReplay
+from labkit.sac.evaluation import Evaluation
+from labkit.training import checkpoint
 
 
 def request(version: int) -> EvaluationRequest:
@@ -58,3 +66,29 @@ def test_two_threads_lose_and_repeat_no_request(short_switches):
     assert not errors
     assert len(served) > 100
     assert served == sorted(set(served)), "a finished request was served again"
+
+
+def test_a_checkpoint_keeps_the_evaluations_without_an_answer(tmp_path):
+    requester = EvaluationRequester(lambda request: None)
+    for step in (0, 500, 1_000):
+        requester.request(step, step + 300, np.full(3, step, np.float32), final=False)
+    requester.request(1_050, 1_350, np.ones(3, np.float32), final=True)  # asked for anew
+    requester.answer((0, False, requester._learner_id), Evaluation((1.0,), (2.0,), (3.0,)))
+    requester.results()
+    table = UniformReplay(Layout(1, 1), 10)
+    saved = checkpoint.save(tmp_path, 1_050, [np.ones(2)], {}, table, requester.state())
+    checkpoint.check(saved)
+    assert len(checkpoint.load(saved)[0]) == 1
+
+    sent = []
+    restarted = EvaluationRequester(sent.append)
+    restarted.restore(checkpoint.load_evaluations(saved))
+    assert [(one.version, one.env_step, one.final) for one in sent] == [
+        (500, 800, False),
+        (1_000, 1_300, False),
+    ]
+    assert [one.weights.tolist() for one in sent] == [[500] * 3, [1_000] * 3]
+    assert [step for step in (0, 500, 1_000, 1_050) if restarted.is_open(step)] == [500, 1_000]
+    nothing = EvaluationRequester(sent.append)
+    nothing.restore(nothing.state())
+    assert len(sent) == 2

@@ -235,6 +235,35 @@ def test_an_interrupted_driver_leaves_nothing_but_a_run_that_resumes(tmp_path):
     assert len(run_directory.read_metrics(tmp_path / "run").eval_returns.iloc[-1]) == 2
 
 
+def test_evaluations_that_waited_at_the_stop_are_played_after_it(
+    tmp_path, monkeypatch, small_config
+):
+    """Each belongs to its own gradient step: `compare.evaluation_at` looks for exact ones."""
+    monkeypatch.setenv("PYTHONPATH", HERE)
+    monkeypatch.setenv("LABKIT_STOP", str(tmp_path / "stop"))
+    slow = {"eval_interval": 50, "interim_eval_episodes": 20, "num_eval_episodes": 21}
+    config = small_config(**{**ENDLESS, **slow})
+    run = run_directory.open_run(tmp_path / "run", config)
+
+    def stop():
+        goes_on(run.path, 220)
+        (tmp_path / "stop").touch()
+
+    thread = threading.Thread(target=stop, daemon=True)
+    thread.start()
+    labkit.train_on_ray(config, run=run, make_env=Line)
+    thread.join(10)
+    saved = checkpoint.latest(run.path / "checkpoints")
+    assert len(checkpoint.load_evaluations(saved)["versions"]) > 1, "the evaluator was not behind"
+    (tmp_path / "stop").unlink()
+    total = last_saved(run.path) + 20
+    longer = small_config(**{**ENDLESS, **slow, "num_iterations": total})
+    labkit.train_on_ray(longer, run=labkit.open_run(run.path, longer), make_env=Line)
+    table = run_directory.read_metrics(run.path)
+    played = table.gradient_step[table.eval_return.notna()].tolist()
+    assert played == [*range(0, total, 50), total]
+
+
 def test_a_killed_driver_leaves_nothing_running(tmp_path):
     driver = start(tmp_path / "run", 1_000_000)
     goes_on(tmp_path / "run", 20)
