@@ -27,6 +27,7 @@ class EvaluationRequest(NamedTuple):
 
     version: int  # gradient steps that made them
     env_step: int  # env steps at that time
+    seconds: float  # wall seconds of the run at that time
     weights: np.ndarray  # [parameters] float32
     final: bool  # whether it is the final evaluation of the run
     learner_id: str  # differs after each restart of the learner
@@ -71,13 +72,15 @@ class EvaluationRequester:
         self._open: dict[Key, tuple[float, EvaluationRequest]] = {}
         self._arrived: list[tuple[Key, Evaluation]] = []
 
-    def request(self, version: int, env_step: int, weights: np.ndarray, final: bool) -> None:
+    def request(
+        self, version: int, env_step: int, seconds: float, weights: np.ndarray, final: bool
+    ) -> None:
         """Requests an evaluation of these weights.
 
         An evaluator that cannot keep up leaves some out. Only the newest `MAX_WAITING` requests are
         repeated: older ones would push the newest, and so the final one, out of the queue.
         """
-        request = EvaluationRequest(version, env_step, weights, final, self._learner_id)
+        request = EvaluationRequest(version, env_step, seconds, weights, final, self._learner_id)
         self._open[request.key] = (time.monotonic(), request)
         for key in list(self._open)[:-MAX_WAITING]:  # not repeated: without weights
             since, old = self._open[key]
@@ -91,7 +94,8 @@ class EvaluationRequester:
     def state(self) -> dict[str, np.ndarray]:
         """The interim evaluations without an answer, for a checkpoint; empty if there are none.
 
-        `versions` and `env_steps` `[requests] int64`, `weights` `[requests, parameters] float32`.
+        `versions` and `env_steps` `[requests] int64`, `seconds` `[requests] float64`, and `weights`
+        `[requests, parameters] float32`.
         """
         open_ = [one for _, one in self._open.values() if one.weights.size and not one.final]
         if not open_:
@@ -99,15 +103,16 @@ class EvaluationRequester:
         return {
             "versions": np.array([one.version for one in open_]),
             "env_steps": np.array([one.env_step for one in open_]),
+            "seconds": np.array([one.seconds for one in open_]),
             "weights": np.stack([one.weights for one in open_]),
         }
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Requests the evaluations of a checkpoint's `state` again."""
         if state:
-            columns = (state[name] for name in ("versions", "env_steps", "weights"))
-            for version, env_step, weights in zip(*columns, strict=True):
-                self.request(int(version), int(env_step), weights, final=False)
+            columns = (state[name] for name in ("versions", "env_steps", "seconds", "weights"))
+            for version, env_step, seconds, weights in zip(*columns, strict=True):
+                self.request(int(version), int(env_step), float(seconds), weights, final=False)
 
     def repeat(self) -> None:
         """Sends requests again that have had no answer for `RETRY_SECONDS`; see `request`."""

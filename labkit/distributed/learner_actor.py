@@ -106,10 +106,11 @@ class LearnerActor:
     def _push(self, learner: Learner, evaluate: bool, final: bool = False) -> None:
         """Sends the newest weights, after the answer to the previous push has arrived."""
         self._collect_return()
-        newest = (learner.step, self._replay.env_steps(), learner.flat_weights())
-        self._pushed = self._parameters.push.remote(*newest)
+        env_steps, weights = self._replay.env_steps(), learner.flat_weights()
+        self._pushed = self._parameters.push.remote(learner.step, env_steps, weights)
         if evaluate:
-            self._evaluations.request(*newest, final)
+            seconds = learner.seconds()
+            self._evaluations.request(learner.step, env_steps, seconds, weights, final)
 
     def _collect_return(self) -> float:
         """The rollout workers' mean return, from the answer to the last push."""
@@ -128,7 +129,9 @@ class LearnerActor:
 
     def _log_evaluations(self, learner: Learner) -> None:
         for request, result in self._evaluations.results():
-            learner.log_evaluation(request.version, request.env_step, result, request.final)
+            learner.log_evaluation(
+                request.version, request.env_step, result, request.final, request.seconds
+            )
         self._evaluations.repeat()  # of those without an answer
 
     def _save(self, learner: Learner) -> None:

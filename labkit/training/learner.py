@@ -1,7 +1,7 @@
 """The learner: gradient steps, and what is due after them. Both executors use it."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -52,6 +52,7 @@ class Learner:
         self.last_return = "not yet"
         self._clear_losses()
         self.saved_step, self._policy_step, self._spent = -1, -1, 0.0
+        self.seconds: Callable[[], float] = lambda: self._spent  # the clock runs from `start` on
 
     @property
     def folder(self) -> Path:
@@ -97,7 +98,8 @@ class Learner:
                 print(f"{self.run.path} has no checkpoint: it begins anew; its rows are in {aside}")
             self.run.cut_metrics(None)
         self.logger = RunLogger(self.run, self.agent, self._spent)
-        self._saved_seconds = self.logger.seconds()
+        self.seconds = self.logger.seconds
+        self._saved_seconds = self.seconds()
         with quiet(), self._stall_named():  # Reverb's sampler logs its first connection
             batches = iter(self.replay.dataset(self.config.batch_size))
             next(batches)
@@ -207,13 +209,24 @@ class Learner:
         """Whether all gradient steps are taken, but not yet the final evaluation."""
         return self.step == self.config.num_iterations and (self.step, True) not in self.evaluated
 
-    def log_evaluation(self, step: int, env_step: int, result: Evaluation, final: bool) -> None:
+    def log_evaluation(
+        self,
+        step: int,
+        env_step: int,
+        result: Evaluation,
+        final: bool,
+        seconds: float | None = None,
+    ) -> None:
         """Writes an evaluation of the weights after `step` gradient steps.
+
+        `seconds` are those of `seconds()` when it had these weights; None takes the present ones.
 
         Raises:
             StorageError: see `RunLogger.log_evaluation`.
         """
-        self.logger.log_evaluation(step, env_step, result)
+        self.logger.log_evaluation(
+            step, env_step, result, self.seconds() if seconds is None else seconds
+        )
         self._note_evaluation(step, final, result.mean_return)
 
     def _note_evaluation(self, step: int, final: bool, mean_return: float) -> None:
@@ -224,7 +237,7 @@ class Learner:
 
     def checkpoint_due(self) -> bool:
         """Whether a checkpoint is due, by steps or by seconds."""
-        waited = self.logger.seconds() - self._saved_seconds
+        waited = self.seconds() - self._saved_seconds
         by_time = 0 < self.config.checkpoint_seconds <= waited
         return self._due(self.config.checkpoint_interval) or by_time
 
@@ -240,7 +253,7 @@ class Learner:
         """
         state = {
             "executor": self.executor,
-            "seconds": self.logger.seconds(),
+            "seconds": self.seconds(),
             "metrics_bytes": self.run.sync_metrics(),
             "losses": [*self._loss_sum.tolist(), self._loss_count],
             "actor_losses": self._actor_loss_count,
@@ -248,7 +261,7 @@ class Learner:
         }
         arrays = [variable.numpy() for variable in state_variables(self.agent)]
         checkpoint.save(self.folder, self.step, arrays, state, self.replay, evaluations)
-        self.saved_step, self._saved_seconds = self.step, self.logger.seconds()
+        self.saved_step, self._saved_seconds = self.step, self.seconds()
 
     def close(self) -> None:
         """Saves the policy, unless that of this step is saved, and closes the files.

@@ -60,14 +60,20 @@ class RunLogger:
         self._run.log(env_step=env_step, gradient_step=step, wall_seconds=seconds, **values)
         self._write_events(step, values)
 
-    def log_evaluation(self, step: int, env_step: int, evaluation: Evaluation) -> None:
+    def log_evaluation(
+        self, step: int, env_step: int, evaluation: Evaluation, seconds: float
+    ) -> None:
         """Writes an evaluation's row; `step` and `env_step` are those of its weights.
+
+        `seconds` are its wall seconds: on Ray those of its weights, too, so that they may be lower
+        than in the row before. In one process, training waits for the evaluation, and they include
+        it.
 
         Raises:
             StorageError: see `Run.log`; or the events cannot be written.
         """
         self._run.log_evaluation(
-            evaluation, env_step=env_step, gradient_step=step, wall_seconds=self.seconds()
+            evaluation, env_step=env_step, gradient_step=step, wall_seconds=seconds
         )
         self._write_events(step, {"eval_return": evaluation.mean_return})
 

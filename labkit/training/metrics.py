@@ -1,5 +1,10 @@
 """`metrics.csv`: one row for each log or evaluation, and what can be read of a damaged file.
 
+`wall_seconds` are the seconds of training when the row was written, evaluations included. On Ray,
+where training continues during an evaluation, the row of an evaluation has the seconds at which the
+learner had its weights, like `env_step` and `gradient_step`. All three may then be lower than in
+the row before. (The tracked runs on Ray are older: there, the seconds are those of the answer.)
+
 A power failure can leave a file that is shorter than it was, or that ends in NULs; a spreadsheet
 adds a byte-order mark. Rows that are whole are kept, in their order.
 """

@@ -86,8 +86,9 @@ def read_facts(folder: Path) -> RunFacts:
         on_ray=(folder / RAY_SUMMARY).is_file(),
         environment=read_record(folder),
         evaluation=evaluation,
-        env_steps=int(table.env_step.iloc[-1]) if len(table) else 0,
-        seconds=float(table.wall_seconds.iloc[-1]) if len(table) else 0.0,
+        # On Ray, the last row may be an evaluation of earlier weights.
+        env_steps=int(table.env_step.max()) if len(table) else 0,
+        seconds=float(table.wall_seconds.max()) if len(table) else 0.0,
     )
 
 

@@ -244,7 +244,7 @@ def test_the_parameter_server(tmp_path, monkeypatch):
 
 def requested(version, final=False, learner="a"):
     weights = np.full(3, version, np.float32)
-    return EvaluationRequest(version, 1_000 + version, weights, final, learner)
+    return EvaluationRequest(version, 1_000 + version, 0.0, weights, final, learner)
 
 
 def test_requests_that_wait_for_the_evaluator(tmp_path):
@@ -267,7 +267,7 @@ def test_requests_that_wait_for_the_evaluator(tmp_path):
 def test_a_request_is_repeated_until_it_is_answered_and_counts_once(monkeypatch):
     sent, result = [], Evaluation((1.0,), (2.0,), (3.0,))
     requester = EvaluationRequester(lambda request: sent.append(request.key))
-    requester.request(10, 1_010, np.ones(3, np.float32), final=False)
+    requester.request(10, 1_010, 2.5, np.ones(3, np.float32), final=False)
     requester.repeat()
     (key,) = sent
     monkeypatch.setattr(evaluation_queue, "RETRY_SECONDS", -1)
@@ -285,15 +285,17 @@ def test_a_request_is_repeated_until_it_is_answered_and_counts_once(monkeypatch)
 
 
 def test_an_answered_request_is_logged_and_not_repeated(monkeypatch):
+    """With the learner's seconds when it had these weights, however late the answer comes."""
     sent, logged = [], []
     requester = EvaluationRequester(sent.append)
-    requester.request(10, 1_010, np.ones(3, np.float32), final=False)
+    requester.request(10, 1_010, 2.5, np.ones(3, np.float32), final=False)
     (request,) = sent
     requester.answer(request.key, Evaluation((1.0,), (2.0,), (3.0,)))
     monkeypatch.setattr(evaluation_queue, "RETRY_SECONDS", -1)
-    learner = SimpleNamespace(log_evaluation=lambda *given: logged.append(given[:2]))
+    learner = SimpleNamespace(log_evaluation=lambda *given: logged.append(given))
     LearnerActor._log_evaluations(SimpleNamespace(_evaluations=requester), learner)
-    assert (len(sent), logged) == (1, [(10, 1_010)])
+    ((step, env_step, _, final, seconds),) = logged
+    assert (len(sent), step, env_step, final, seconds) == (1, 10, 1_010, False, 2.5)
 
 
 def test_an_evaluator_that_is_behind_still_gets_the_final_request(monkeypatch, tmp_path):
@@ -312,7 +314,7 @@ def test_an_evaluator_that_is_behind_still_gets_the_final_request(monkeypatch, t
         return one
 
     for version in range(100):
-        requester.request(version, version, np.ones(3, np.float32), final=version == 99)
+        requester.request(version, version, 0.0, np.ones(3, np.float32), final=version == 99)
         requester.repeat()
         if version % 2:  # each evaluation takes as long as two requests
             evaluate_next()

@@ -19,7 +19,7 @@ from labkit.training import checkpoint
 
 
 def request(version: int) -> EvaluationRequest:
-    return EvaluationRequest(version, version, np.empty(0, np.float32), False, "learner")
+    return EvaluationRequest(version, version, 0.0, np.empty(0, np.float32), False, "learner")
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def test_two_threads_lose_and_repeat_no_request(short_switches):
 def test_a_checkpoint_keeps_the_evaluations_without_an_answer(tmp_path):
     requester = EvaluationRequester(lambda request: None)
     for step in (0, 500, 1_000):
-        requester.request(step, step + 300, np.full(3, step, np.float32), final=False)
-    requester.request(1_050, 1_350, np.ones(3, np.float32), final=True)  # asked for anew
+        requester.request(step, step + 300, step / 100, np.full(3, step, np.float32), final=False)
+    requester.request(1_050, 1_350, 10.5, np.ones(3, np.float32), final=True)  # asked for anew
     requester.answer((0, False, requester._learner_id), Evaluation((1.0,), (2.0,), (3.0,)))
     requester.results()
     table = UniformReplay(Layout(1, 1), 10)
@@ -83,9 +83,9 @@ def test_a_checkpoint_keeps_the_evaluations_without_an_answer(tmp_path):
     sent = []
     restarted = EvaluationRequester(sent.append)
     restarted.restore(checkpoint.load_evaluations(saved))
-    assert [(one.version, one.env_step, one.final) for one in sent] == [
-        (500, 800, False),
-        (1_000, 1_300, False),
+    assert [(one.version, one.env_step, one.seconds, one.final) for one in sent] == [
+        (500, 800, 5.0, False),
+        (1_000, 1_300, 10.0, False),
     ]
     assert [one.weights.tolist() for one in sent] == [[500] * 3, [1_000] * 3]
     assert [step for step in (0, 500, 1_000, 1_050) if restarted.is_open(step)] == [500, 1_000]

@@ -262,6 +262,8 @@ def test_evaluations_that_waited_at_the_stop_are_played_after_it(
     table = run_directory.read_metrics(run.path)
     played = table.gradient_step[table.eval_return.notna()].tolist()
     assert played == [*range(0, total, 50), total]
+    in_order = table.sort_values("gradient_step", kind="stable")
+    assert in_order.wall_seconds.is_monotonic_increasing, "those of the weights, not of the answer"
 
 
 def test_a_killed_driver_leaves_nothing_running(tmp_path):

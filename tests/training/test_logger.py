@@ -41,7 +41,7 @@ def logged(tmp_path_factory):
     made = agent.create_agent(config, env, make_strategy("cpu", config.batch_size))
     written = logger.RunLogger(run, made)
     written.log(5, 7, [1.0, 2.0, 3.0], 0.5, 0.25)
-    written.log_evaluation(5, 7, Evaluation((4.0,), (10.0,), (0.1,)))
+    written.log_evaluation(5, 7, Evaluation((4.0,), (10.0,), (0.1,)), 1.5)
     written.close()
     return path.parent.parent
 
