@@ -44,7 +44,8 @@ if TYPE_CHECKING:  # Ray may not be installed
 
     from labkit.distributed.supervisor import Restart
 
-STOP_SECONDS = 6.0  # for the last checkpoint of a run that is asked to end
+STOP_SECONDS = 6.0  # until the learner begins the last checkpoint of a run that is asked to end
+NOTHING_TO_SAVE = ("starting", "warm-up")  # phases of the learner
 
 
 def train_on_ray(
@@ -61,7 +62,7 @@ def train_on_ray(
     A rate limiter in the replay table enforces the configured ratio of gradient steps to env steps.
     Ray restarts actors that fail; each restart and its cost are printed and written to `ray.json`.
     A run directory with a checkpoint of this executor is resumed. Ctrl-C, the kernel's stop button
-    and SIGTERM end the run within ten seconds, with a checkpoint if there is time to write one.
+    and SIGTERM end the run within ten seconds and the time that its last checkpoint takes.
 
     Args:
         config: the configuration, as for `labkit.train`; `replay` must be 'reverb'.
@@ -78,7 +79,8 @@ def train_on_ray(
     Raises:
         RunError: as `labkit.train`, and `ActorLostError` for an actor that fails repeatedly.
         ParameterError: a value is not allowed; before any work.
-        KeyboardInterrupt: the run was stopped before its first checkpoint, as in the warm-up.
+        KeyboardInterrupt: the run was stopped before its first checkpoint, as in the warm-up, or
+            while Ray started.
     """
     num_collectors = check_int("num_collectors", num_collectors, 1, 10_000, "rollout workers")
     ray_cluster.check_installed()
@@ -107,6 +109,8 @@ def train_on_ray(
         ray_cluster.connection(address, cpus=num_collectors + 1),
     ):
         ray_cluster.check_cpus(num_collectors)  # those of a cluster are known now
+        if stop:  # while Ray started
+            return _stopped(run)
         driver = Driver(config, run, num_collectors, make_env, layout, max_episode_steps)
         try:
             with name_last_checkpoint(run.path / "checkpoints"), driver:
@@ -116,7 +120,12 @@ def train_on_ray(
                 driver.write_faults()
             raise
     driver.report(stop, time.monotonic() - begin)
-    if stop and checkpoint.latest(driver.folder) is None:
+    return _stopped(run) if stop else run
+
+
+def _stopped(run: Run) -> Run:
+    """The run, which was asked to end, unless it has nothing to show."""
+    if checkpoint.latest(run.path / "checkpoints") is None:
         raise KeyboardInterrupt("before its first checkpoint")
     return run
 
@@ -185,6 +194,8 @@ class Driver:
         self.faults = list(_earlier(run.path / RAY_SUMMARY).get("faults", []))
         self.outcome: dict[str, Any] | None = None
         self.totals: dict[str, Any] = {}
+        self._deadline: float | None = None  # of a stop that was requested
+        self._saving = False  # after that
         path, start = run.path.resolve(), self.supervisor.start_actor
         self.folder = path / "checkpoints"
         server = f"{ray.util.get_node_ip_address()}:{ports.free_port()}"
@@ -218,14 +229,10 @@ class Driver:
             self.supervisor.stop_actors()
 
     def watch(self, stop: StopRequest) -> None:
-        """Returns when the learner is done, or `STOP_SECONDS` after it was asked to stop."""
-        deadline = None
+        """Returns when the learner is done, or has stopped because the run is asked to end."""
         with Phases() as display:
             while self.outcome is None:
-                if stop and deadline is None:
-                    deadline = time.monotonic() + STOP_SECONDS
-                    self.supervisor.actors["learner"].handle.stop.remote()
-                if deadline is not None and time.monotonic() > deadline:
+                if stop and self._has_stopped():
                     return
                 for restart in self.supervisor.poll(0.2):
                     self._report_restart(restart)
@@ -233,6 +240,22 @@ class Driver:
                 self._show(display)
             if not stop:  # the last episodes ended between two looks at the evaluator
                 display.reached("evaluation", self.config.num_eval_episodes)
+
+    def _has_stopped(self) -> bool:
+        """Asks the learner to stop; whether it has nothing to save, or did not begin to in time."""
+        learner = self.supervisor.actors["learner"]
+        phase = learner.status.get("phase", NOTHING_TO_SAVE[0])
+        if self._deadline is None:
+            if phase in NOTHING_TO_SAVE:
+                return True
+            learner.handle.stop.remote()
+            self._deadline = time.monotonic() + STOP_SECONDS
+        if phase == "saving":  # the replay actor limits how long that takes
+            if not self._saving:
+                print("saving the last checkpoint; interrupt once more to stop without it")
+            self._saving = True
+            self._deadline = learner.answered_at + STOP_SECONDS
+        return time.monotonic() > self._deadline
 
     def _show(self, display: Phases) -> None:
         config, actors = self.config, self.supervisor.actors

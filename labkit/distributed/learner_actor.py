@@ -8,7 +8,7 @@ import ray
 
 from labkit.distributed.context import RunContext, environment_seconds, process_status
 from labkit.distributed.evaluation_queue import EvaluationRequester, Key
-from labkit.distributed.replay_actor import ReplayClient, warm_up_rows
+from labkit.distributed.replay_actor import ReplayClient, batches_allowed, warm_up_rows
 from labkit.errors import START_SECONDS, StalledError
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, layout_of
 from labkit.runtime import seed_everything
@@ -45,7 +45,7 @@ class LearnerActor:
         waits = self._evaluations.is_open(learner.step)  # since before the checkpoint
         self._push(learner, evaluate=learner.evaluation_pending() and not waits)
         self._phase = "warm-up"
-        if warm := self._wait_for_warm_up():
+        if warm := self._wait_for_batches(1, warm_up_rows(self._config)):
             learner.start()
             self._phase = "training"
             while learner.step < self._config.num_iterations and not self._stop.is_set():
@@ -74,26 +74,36 @@ class LearnerActor:
         self._first_step = learner.step
         return learner
 
-    def _wait_for_warm_up(self) -> bool:
-        """Waits for the transitions of the warm-up; False if it was asked to stop before."""
-        first = warm_up_rows(self._config)
+    def _wait_for_batches(self, count: int, first: int = 0) -> bool:
+        """Waits until the limiter allows `count` batches and the table has got `first` transitions.
+
+        TensorFlow would wait for a batch, too, but nothing could interrupt it.
+
+        Returns:
+            False if it was asked to stop before.
+
+        Raises:
+            StalledError: no transition arrived within the replay's `sample_timeout`.
+        """
         seen, since = -1, time.monotonic()
         while not self._stop.is_set():
-            inserts = self._replay.state().inserts
-            if inserts >= first:
+            state = self._replay.state()
+            if state.inserts >= first and batches_allowed(state, self._config) >= count:
                 return True
-            if inserts != seen:
-                seen, since = inserts, time.monotonic()
+            if state.inserts != seen:
+                seen, since = state.inserts, time.monotonic()
             elif time.monotonic() - since > self._replay.sample_timeout:
                 raise StalledError(
-                    f"the replay table got {inserts} of the {first} transitions of the warm-up, "
-                    f"and none arrived for {self._replay.sample_timeout} s"
+                    f"the learner waits for more than the {seen} transitions that the replay table "
+                    f"has got, and none arrived for {self._replay.sample_timeout} s"
                 )
-            time.sleep(0.1)
+            time.sleep(0.05)
         return False
 
     def _iterate(self, learner: Learner) -> None:
         count = learner.count_until_due(PUSH_STEPS - learner.step % PUSH_STEPS)
+        if not self._wait_for_batches(count):
+            return
         losses, _ = learner.gradient_steps(count)
         learner.record_steps(count, losses, self._replay.env_steps(), self._collect_return())
         evaluate = learner.evaluation_due()
@@ -135,10 +145,12 @@ class LearnerActor:
         self._evaluations.repeat()  # of those without an answer
 
     def _save(self, learner: Learner) -> None:
+        before, self._phase = self._phase, "saving"
         learner.save({"env_steps": self._replay.env_steps()}, self._evaluations.state())
+        self._phase = before
 
     def stop(self) -> None:
-        """Ends `train` after its present call, with a checkpoint."""
+        """Ends `train` after its present call or wait, with a checkpoint."""
         self._stop.set()
 
     def status(self) -> dict[str, Any]:

@@ -45,9 +45,18 @@ def limits(config: SACConfig) -> tuple[float, int, float]:
     """
     actions = config.collect_steps_per_iteration / config.action_repeat  # rows per gradient step
     first = min(warm_up_rows(config), config.replay_buffer_capacity)
-    # The limiter counts the samples of the table of all transitions.
-    samples = config.batch_size - recent_share(config.batch_size, config.recent_transitions)
+    samples = samples_per_batch(config)
     return samples / actions, first, samples * max(100, 4 * config.steps_per_call)
+
+
+def samples_per_batch(config: SACConfig) -> int:
+    """Samples of a batch that the rate limiter counts: those of the table of all transitions."""
+    return config.batch_size - recent_share(config.batch_size, config.recent_transitions)
+
+
+def batches_allowed(state: LimiterState, config: SACConfig) -> float:
+    """How many batches the rate limiter lets the learner draw before the next insert."""
+    return (state.balance - state.min_diff) / samples_per_batch(config)
 
 
 class ReplayActor:

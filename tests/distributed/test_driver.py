@@ -379,6 +379,101 @@ def test_the_cpus_of_a_cluster_are_checked_when_it_is_known(small_config, tmp_pa
     assert not list(tmp_path.glob("runs/*/metrics.csv")), "it had not begun"
 
 
+def test_a_stop_while_ray_starts_ends_the_run(small_config, tmp_path, monkeypatch):
+    @contextlib.contextmanager
+    def slow_start(*arguments, **named):
+        os.kill(os.getpid(), signal.SIGINT)  # the user's Ctrl-C
+        yield
+
+    monkeypatch.setattr(ray_cluster, "connection", slow_start)
+    monkeypatch.setattr(driver, "Driver", lambda *_: pytest.fail("it started actors"))
+    settings = small_config(env_name="Line")
+    run = run_directory.open_run(tmp_path, settings)
+    with pytest.raises(KeyboardInterrupt, match=r"^before its first checkpoint$"):
+        labkit.train_on_ray(settings, run=run, make_env=Line)
+
+
+@pytest.fixture
+def watching(small_config, tmp_path, monkeypatch):
+    """A driver without Ray, whose learner has a status that the test sets."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(driver.time, "monotonic", lambda: clock.now)
+    asked = []
+    handle = SimpleNamespace(stop=SimpleNamespace(remote=lambda: asked.append(clock.now)))
+    learner = SimpleNamespace(status={}, answered_at=100.0, handle=handle)
+    made = driver.Driver.__new__(driver.Driver)
+    made.supervisor = SimpleNamespace(actors={"learner": learner})
+    made._deadline, made._saving = None, False
+    return made, learner, clock, asked
+
+
+@pytest.mark.parametrize("status", [{}, {"phase": "starting"}, {"phase": "warm-up"}])
+def test_a_stop_with_nothing_to_save_waits_for_nothing(watching, status):
+    made, learner, _, asked = watching
+    learner.status = status
+    assert made._has_stopped()
+    assert asked == []
+
+
+def test_a_stop_waits_as_long_as_the_learner_saves(watching, capsys):
+    made, learner, clock, asked = watching
+    learner.status = {"phase": "training"}
+    assert not made._has_stopped()
+    assert asked == [100.0]
+    learner.status = {"phase": "saving"}
+    for second in range(101, 160):  # a large table
+        clock.now = learner.answered_at = float(second)
+        assert not made._has_stopped()
+    line = "saving the last checkpoint; interrupt once more to stop without it\n"
+    assert capsys.readouterr().out == line
+    clock.now += driver.STOP_SECONDS + 1  # it no longer answers
+    assert made._has_stopped()
+    assert asked == [100.0], "once"
+
+
+def test_a_learner_that_does_not_stop_is_not_waited_for(watching):
+    made, learner, clock, _ = watching
+    learner.status = {"phase": "training"}
+    assert not made._has_stopped()
+    clock.now += driver.STOP_SECONDS + 1
+    assert made._has_stopped()
+
+
+class FullTable:
+    """A replay client without Ray: a table whose limiter blocks samples after so many."""
+
+    sample_timeout = 1
+
+    def __init__(self, samples):
+        self.samples = samples
+
+    def state(self):
+        return rate_limiter.LimiterState("t", 400, 900, 400, self.samples, 32, 6_400, 16_000, 300)
+
+
+@pytest.fixture
+def waiting(small_config):
+    return lambda samples: SimpleNamespace(
+        _config=small_config(), _stop=threading.Event(), _replay=FullTable(samples)
+    )
+
+
+def test_the_learner_waits_for_batches_where_a_stop_reaches_it(waiting):
+    """TensorFlow's own wait cannot be interrupted."""
+    wait = LearnerActor._wait_for_batches
+    allowed = 400 * 32 - 6_400  # samples until the limiter blocks, 200 batches
+    assert wait(waiting(allowed - 10 * 32), 10)
+    assert not replay_actor.batches_allowed(FullTable(allowed).state(), waiting(0)._config)
+    blocked = waiting(allowed - 9 * 32)
+    threading.Timer(0.2, blocked._stop.set).start()
+    assert not wait(blocked, 10), "asked to stop"
+    with pytest.raises(StalledError, match=r"than the 400 transitions .* none arrived for 1 s"):
+        wait(waiting(allowed), 1)
+    warming_up = waiting(0)
+    threading.Timer(0.2, warming_up._stop.set).start()
+    assert not wait(warming_up, 1, first=401)
+
+
 def test_a_stall_names_free_gpus(monkeypatch):
     monkeypatch.setattr(supervisor.ray, "available_resources", lambda: {"CPU": 8.0})
     monkeypatch.setattr(supervisor.ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 1.0})
