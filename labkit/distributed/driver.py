@@ -61,6 +61,7 @@ def train_on_ray(
 
     A rate limiter in the replay table enforces the configured ratio of gradient steps to env steps.
     Ray restarts actors that fail; each restart and its cost are printed and written to `ray.json`.
+    A rollout worker that fails too often is dropped while another one answers.
     A run directory with a checkpoint of this executor is resumed. Ctrl-C, the kernel's stop button
     and SIGTERM end the run within ten seconds and the time that its last checkpoint takes.
 
@@ -194,6 +195,7 @@ class Driver:
         self.faults = list(_earlier(run.path / RAY_SUMMARY).get("faults", []))
         self.outcome: dict[str, Any] | None = None
         self.totals: dict[str, Any] = {}
+        self._replay_fault: dict[str, Any] | None = None  # while the learner restarts with it
         self._deadline: float | None = None  # of a stop that was requested
         self._saving = False  # after that
         path, start = run.path.resolve(), self.supervisor.start_actor
@@ -229,7 +231,21 @@ class Driver:
             self.supervisor.stop_actors()
 
     def watch(self, stop: StopRequest) -> None:
-        """Returns when the learner is done, or has stopped because the run is asked to end."""
+        """Returns when the learner is done, or has stopped because the run is asked to end.
+
+        An error comes after a checkpoint, unless the learner, the replay or Ray itself has failed.
+        """
+        try:
+            self._watch(stop)
+        except Exception:
+            if self.supervisor.failed not in ("learner", "replay", "head"):
+                for actor in self.supervisor.actors.values():
+                    actor.watched = actor.name == "learner"
+                with contextlib.suppress(Exception):  # the first error tells more
+                    self._watch(True)
+            raise
+
+    def _watch(self, stop: StopRequest | bool) -> None:
         with Phases() as display:
             while self.outcome is None:
                 if stop and self._has_stopped():
@@ -272,32 +288,43 @@ class Driver:
                 display.show("training", total, "it", learner["step"], before, **facts)
             case "evaluation":
                 display.reached("training", learner["step"])
-                done = actors["evaluator"].status.get("episodes", 0)
-                display.show("evaluation", config.num_eval_episodes, "episodes", done)
+                done = actors["evaluator"].status.get("final_episodes", 0)
+                facts = {"evaluations_waiting": learner["waiting"]} if learner["waiting"] else {}
+                display.show("evaluation", config.num_eval_episodes, "episodes", done, **facts)
 
     def _report_restart(self, restart: "Restart") -> None:
-        """Prints what a failure cost; restarts the learner together with its replay table."""
+        """Prints and records what a failure cost; restarts the learner with its replay table."""
         import ray
 
         from labkit.distributed.supervisor import restart_cost
 
         name, learner = restart.actor.name, self.supervisor.actors["learner"]
         lost = restart_cost(restart, self.config, learner.status.get("env_step", 0))
+        steps = lost["gradient_steps_lost"]
+        if name == "learner" and self._replay_fault is not None:
+            self._replay_fault["gradient_steps_lost"], self._replay_fault = steps, None
+            print(f"the learner resumed with it: at least {steps} gradient steps lost")
+            return
+        fault = {"actor": name, "seconds": round(restart.seconds, 1), **lost}
+        self.faults.append(fault)
         if name == "replay":
             # Its snapshot belongs to the learner's last checkpoint: both resume from there.
             ray.kill(learner.handle, no_restart=False)
-        fault = {"actor": name, "seconds": round(restart.seconds, 1), **lost}
-        self.faults.append(fault)
+            self._replay_fault = fault
         note = read_kill_note(self.run.path)
+        if restart.dropped:
+            fault["dropped"] = True
+            print(f"{restart.dropped}; the run continues without it")
+            return
         if name.startswith("rollout worker"):
             cost = f"at most {lost['env_steps_lost']} env steps and the rest of an episode lost"
         elif name == "learner":
-            cost = f"{lost['gradient_steps_lost']} gradient steps lost"
+            cost = f"at least {steps} gradient steps lost"  # since its last answer, it took more
         else:
             cost = f"{lost['env_steps_lost']} env steps lost"
         print(
-            f"{name} failed and was restarted{f' ({note})' if note else ''}: "
-            f"{fault['seconds']:.0f} s without it, {cost}"
+            f"{name} failed and was restarted{f' ({note})' if note else ''}: its new process "
+            f"answered after {fault['seconds']:.0f} s, {cost}"
         )
 
     def write_faults(self) -> None:

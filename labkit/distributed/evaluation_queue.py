@@ -91,6 +91,10 @@ class EvaluationRequester:
         """Whether an interim evaluation of these weights was requested and not yet answered."""
         return (version, False, self._learner_id) in self._open
 
+    def waiting(self) -> int:
+        """How many interim evaluations wait for an answer; may be called from another thread."""
+        return sum(one.weights.size > 0 and not one.final for _, one in list(self._open.values()))
+
     def state(self) -> dict[str, np.ndarray]:
         """The interim evaluations without an answer, for a checkpoint; empty if there are none.
 

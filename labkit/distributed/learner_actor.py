@@ -154,7 +154,11 @@ class LearnerActor:
         self._stop.set()
 
     def status(self) -> dict[str, Any]:
-        """As `process_status`; with phase, gradient step, first step, env step and last return."""
+        """As `process_status`, with the learner's progress.
+
+        These are phase, gradient step, first step, env step, last return, and the number of interim
+        evaluations that are waiting.
+        """
         if self._learner is None:  # it will resume its newest checkpoint
             step = first = max(checkpoint.steps(self._context.checkpoints), default=0)
             env_step, last_return = 0, "not yet"
@@ -162,4 +166,5 @@ class LearnerActor:
             step, first = self._learner.step, self._first_step
             env_step, last_return = self._learner.env_step, self._learner.last_return
         steps = {"step": step, "first_step": first, "env_step": env_step}
-        return {**process_status(), "phase": self._phase, **steps, "last_return": last_return}
+        shown = {"last_return": last_return, "waiting": self._evaluations.waiting()}
+        return {**process_status(), "phase": self._phase, **steps, **shown}

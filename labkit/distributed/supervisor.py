@@ -35,6 +35,7 @@ class SupervisedActor:
     status: dict[str, Any] = attrs.field(factory=dict)
     cpu_before: float = 0.0  # seconds before its last restart
     redundant: bool = False  # the run can do without it while another redundant one answers
+    watched: bool = True  # False for one that was dropped
     timeout: float | None = None  # seconds of silence; None for the supervisor's
     reported: bool = False  # its silence was printed
 
@@ -46,16 +47,21 @@ class SupervisedActor:
 
 @attrs.frozen
 class Restart:
-    """An actor that failed and was restarted by Ray."""
+    """An actor that failed and was restarted by Ray, or was dropped."""
 
     actor: SupervisedActor
     before: dict[str, Any]  # its last status
-    after: dict[str, Any]  # the first status of the new process
+    after: dict[str, Any]  # the first status of the new process; empty if there is none
     seconds: float  # between the two
+    dropped: str = ""  # why the run continues without it
 
 
 def restart_cost(restart: Restart, config: SACConfig, env_step: int) -> dict[str, int]:
-    """What a failure cost at most; `env_step` is the newest that the learner saw in the table."""
+    """What a failure cost; `env_step` is the newest that the learner saw in the table.
+
+    Env steps of a rollout worker are an upper bound. Gradient steps are a lower bound, because the
+    learner took more after its last status.
+    """
     name, before, after = restart.actor.name, restart.before, restart.after
     lost = {"env_steps_lost": 0, "gradient_steps_lost": 0}
     if name.startswith("rollout worker"):
@@ -83,6 +89,7 @@ class ActorSupervisor:
         self.timeout = timeout
         self.actors: dict[str, SupervisedActor] = {}
         self.head_lost = False
+        self.failed = ""  # the actor, or "head", whose failure `poll` or `result` has raised
         self._head_checked_at = self._head_seen_at = time.monotonic()
 
     @functools.cached_property
@@ -106,8 +113,8 @@ class ActorSupervisor:
             name: unique, for messages.
             kind: the class.
             *arguments: of the class.
-            work: the method that never returns; empty for none.
-            redundant: its silence is only printed, as long as another redundant actor answers.
+            work: the method that runs for as long as the actor is needed; empty for none.
+            redundant: the run continues without it, as long as another redundant actor answers.
             timeout: seconds that it may be silent; None for the supervisor's `timeout`.
             **options: of the actor, such as `num_cpus`.
         """
@@ -123,26 +130,51 @@ class ActorSupervisor:
         return handle
 
     def poll(self, seconds: float) -> Iterator[Restart]:
-        """Asks each actor for its status, waits `seconds` for answers, yields those that restarted.
+        """Asks each actor for its status, waits `seconds` for answers, yields those that failed.
 
         Raises:
             RunError, ParameterError: what ended an actor's work.
-            ActorLostError: an actor failed more often than it is restarted, or Ray's head is gone.
+            ActorLostError: an actor failed more often than it is restarted, and is not redundant;
+                or Ray's head is gone.
             StalledError: an actor does not answer.
         """
         self._check_head()
         now = time.monotonic()
-        for actor in self.actors.values():
+        watched = [actor for actor in self.actors.values() if actor.watched]
+        for actor in watched:
             if actor.pending is None and now - actor.answered_at > STATUS_SECONDS:
                 actor.pending = actor.handle.status.remote()
-        waiting = {ref: a for a in self.actors.values() for ref in (a.pending, a.work) if ref}
+        waiting = {ref: a for a in watched for ref in (a.pending, a.work) if ref}
         ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=seconds)
         for ref in ready:
             actor = waiting[ref]
-            answer = fetch(actor, ref)
-            if ref == actor.pending and (restart := self._answered(actor, answer)):
-                yield restart
+            if actor.watched and (failure := self._take(actor, ref)):
+                yield failure
         self._check_silence()
+
+    def _take(self, actor: SupervisedActor, ref: Any) -> Restart | None:
+        """Takes an answer; the actor's failure if it tells of one."""
+        try:
+            answer = self._fetch(actor, ref)
+        except ActorLostError as error:
+            if not (actor.redundant and self._others({actor.name})):
+                raise
+            actor.watched = False
+            waited = time.monotonic() - actor.answered_at
+            return Restart(actor, actor.status, {}, waited, dropped=str(error))
+        return self._answered(actor, answer) if ref == actor.pending else None
+
+    def _fetch(self, actor: SupervisedActor, ref: Any) -> Any:
+        try:
+            return fetch(actor, ref)
+        except Exception:
+            self.failed = actor.name
+            raise
+
+    def _others(self, names: set[str]) -> bool:
+        """Whether a redundant actor that has none of these names answers."""
+        others = (a for a in self.actors.values() if a.redundant and a.watched)
+        return any(a.name not in names and not a.reported for a in others)
 
     def _check_head(self) -> None:
         now = time.monotonic()
@@ -152,7 +184,7 @@ class ActorSupervisor:
         if head_answers():
             self._head_seen_at = now
         elif now - self._head_seen_at > HEAD_SECONDS:
-            self.head_lost = True
+            self.head_lost, self.failed = True, "head"
             raise ActorLostError(
                 f"Ray's head (its process gcs_server) has not answered for {HEAD_SECONDS:g} s; no "
                 "actor can be started or stopped without it"
@@ -160,13 +192,14 @@ class ActorSupervisor:
 
     def _check_silence(self) -> None:
         now, actors = time.monotonic(), self.actors.values()
-        limits = {a.name: self._limit(a) for a in actors}
-        silent = [a for a in actors if now - a.answered_at > limits[a.name]]
-        others = any(a.redundant and a not in silent for a in actors)
+        limits = {a.name: self._limit(a) for a in actors if a.watched}
+        silent = [a for a in actors if a.watched and now - a.answered_at > limits[a.name]]
+        others = self._others({a.name for a in silent})
         for actor in silent:
             what = "has not answered for" if actor.status else "did not start within"
             message = f"{actor.name} {what} {limits[actor.name]:g} s; Ray has {_free_devices()}"
             if not (actor.redundant and others):
+                self.failed = actor.name
                 raise StalledError(message)
             if not actor.reported:
                 print(f"{message}; the run continues without it")
@@ -191,7 +224,7 @@ class ActorSupervisor:
         """What an actor's work returned; None while it runs."""
         actor = self.actors[name]
         ready, _ = ray.wait([actor.work], timeout=0)
-        return fetch(actor, actor.work) if ready else None
+        return self._fetch(actor, actor.work) if ready else None
 
     def stop_actors(self) -> None:
         """Stops all actors; Ray does not restart these. Without its head they end by themselves."""

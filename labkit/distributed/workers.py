@@ -132,7 +132,7 @@ class Evaluator:
     """Evaluates the weights that the learner sends, while training continues."""
 
     def __init__(self, context: RunContext):
-        self._context, self._episodes = context, 0
+        self._context, self._episodes, self._final = context, 0, False
 
     def run(self) -> None:
         """Evaluates until the process ends."""
@@ -150,7 +150,7 @@ class Evaluator:
             policy.set_weights(request.weights)
             episodes = config.num_eval_episodes if request.final else config.interim_eval_episodes
             seed = evaluation_seed(config, request.final)
-            self._episodes = 0
+            self._episodes, self._final = 0, request.final
             result = evaluate(env, policy, episodes, seed, self._count)
             ray.get(learner.add_evaluation.remote(request.key, result))
             done = request.key
@@ -159,5 +159,5 @@ class Evaluator:
         self._episodes = done
 
     def status(self) -> dict[str, Any]:
-        """As `process_status`, with the finished episodes of the present evaluation."""
-        return {**process_status(), "episodes": self._episodes}
+        """As `process_status`, with the finished episodes of the final evaluation."""
+        return {**process_status(), "final_episodes": self._episodes * self._final}

@@ -454,7 +454,9 @@ class FullTable:
 @pytest.fixture
 def waiting(small_config):
     return lambda samples: SimpleNamespace(
-        _config=small_config(), _stop=threading.Event(), _replay=FullTable(samples)
+        _config=small_config(recent_transitions=0),
+        _stop=threading.Event(),
+        _replay=FullTable(samples),
     )
 
 
@@ -504,6 +506,110 @@ def test_a_run_continues_without_a_worker_as_long_as_another_answers(monkeypatch
     found.actors["learner"].answered_at -= 101
     with pytest.raises(StalledError, match="learner has not answered"):
         found._check_silence()
+
+
+def test_a_worker_that_fails_too_often_is_dropped_while_another_answers(monkeypatch):
+    """Without Ray: its `get` raises what it would for an actor that is not restarted any more."""
+
+    def get(_ref):
+        raise RayActorError(error_msg="The actor died.\nIt was restarted 10 times.")
+
+    monkeypatch.setattr(supervisor.ray, "get", get)
+    found = supervisor.ActorSupervisor()
+    for number in (0, 1, 2):
+        name = f"rollout worker {number}"
+        made = supervisor.SupervisedActor(name, None, "work", status={"cpu_seconds": 3.0})
+        made.redundant, made.reported = True, number == 2  # the last one is silent
+        found.actors[name] = made
+    first, second, _ = found.actors.values()
+    loss = found._take(first, "work")
+    line = "rollout worker 0 was lost and could not be restarted: It was restarted 10 times."
+    assert (loss.actor, loss.dropped, first.watched) == (first, line, False)
+    with pytest.raises(ActorLostError, match=r"^rollout worker 1 was lost"):
+        found._take(second, "work")
+    assert found.failed == "rollout worker 1"
+
+
+@pytest.mark.parametrize(
+    ("failed", "saves"), [("evaluator", True), ("learner", False), ("replay", False)]
+)
+def test_an_error_comes_after_a_checkpoint_if_there_can_be_one(failed, saves):
+    asked = []
+    made = driver.Driver.__new__(driver.Driver)
+    actors = {name: SimpleNamespace(name=name, watched=True) for name in ("learner", "evaluator")}
+    made.supervisor = SimpleNamespace(failed=failed, actors=actors)
+
+    def watch(stop):
+        asked.append((stop, [name for name, actor in actors.items() if actor.watched]))
+        raise ActorLostError("the first error" if stop is False else "another one")
+
+    made._watch = watch
+    with pytest.raises(ActorLostError, match="the first error"):
+        made.watch(False)
+    assert asked[1:] == ([(True, ["learner"])] if saves else [])
+
+
+@pytest.fixture
+def reporting(tmp_path, monkeypatch):
+    """A driver without Ray that has faults to report, and the actors that it kills."""
+    killed = []
+    monkeypatch.setattr("ray.kill", lambda handle, no_restart: killed.append(handle))
+    made = driver.Driver.__new__(driver.Driver)
+    made.config, made.run = labkit.SACConfig(action_repeat=1), SimpleNamespace(path=tmp_path)
+    learner = supervisor.SupervisedActor("learner", "the learner's handle", status={"step": 250})
+    made.supervisor = SimpleNamespace(actors={"learner": learner})
+    made.faults, made._replay_fault = [], None
+    return made, killed
+
+
+def failure(name, before, after, **more):
+    actor = supervisor.SupervisedActor(name, handle=None)
+    return supervisor.Restart(actor, before, after, seconds=4.4, **more)
+
+
+def test_a_failure_of_the_replay_is_one_fault(reporting, capsys):
+    """The driver itself restarts the learner with it."""
+    made, killed = reporting
+    made._report_restart(failure("replay", {"inserts": 500}, {"restored": 440}))
+    assert killed == ["the learner's handle"]
+    made._report_restart(failure("learner", {"step": 250}, {"first_step": 200}))
+    replay = {"actor": "replay", "seconds": 4.4, "env_steps_lost": 60, "gradient_steps_lost": 50}
+    assert made.faults == [replay]
+    assert capsys.readouterr().out.splitlines() == [
+        "replay failed and was restarted: its new process answered after 4 s, 60 env steps lost",
+        "the learner resumed with it: at least 50 gradient steps lost",
+    ]
+    made._report_restart(failure("learner", {"step": 300}, {"first_step": 200}))
+    assert made.faults[1]["gradient_steps_lost"] == 100, "this one failed by itself"
+
+
+def test_a_dropped_worker_is_recorded(reporting, capsys):
+    made, _ = reporting
+    made._report_restart(failure("rollout worker 7", {}, {}, dropped="rollout worker 7 was lost"))
+    assert (made.faults[0]["actor"], made.faults[0]["dropped"]) == ("rollout worker 7", True)
+    assert capsys.readouterr().out == "rollout worker 7 was lost; the run continues without it\n"
+
+
+@pytest.mark.parametrize(("episodes", "waiting", "facts"), [(0, 3, 1), (2, 0, 0)])
+def test_the_progress_of_the_final_evaluation_counts_no_other(episodes, waiting, facts):
+    shown = []
+    display = SimpleNamespace(
+        reached=lambda *_: None, show=lambda *given, **facts: shown.append((given, facts))
+    )
+    evaluator = workers.Evaluator(None)
+    evaluator._episodes, evaluator._final = 2, waiting == 0  # else it plays an interim evaluation
+    statuses = {
+        "learner": {"phase": "evaluation", "step": 20, "waiting": waiting},
+        "evaluator": evaluator.status(),
+        "replay": {},
+    }
+    made = driver.Driver.__new__(driver.Driver)
+    made.config = labkit.SACConfig(num_eval_episodes=5)
+    actors = {name: SimpleNamespace(status=status) for name, status in statuses.items()}
+    made.supervisor = SimpleNamespace(actors=actors)
+    made._show(display)
+    expected = {"evaluations_waiting": 3} if facts else {}
+    assert shown == [(("evaluation", 5, "episodes", episodes), expected)]
 
 
 class Spy(threading.Thread):
@@ -559,7 +665,7 @@ def test_an_actor_s_error_is_one_line(monkeypatch, error, expected, message):
         ("replay", {"inserts": 530}, {"restored": 440}, (90, 0)),
         ("learner", {"step": 250}, {"first_step": 200}, (0, 50)),
         ("learner", {"step": 200}, {"first_step": 200}, (0, 0)),
-        ("evaluator", {"episodes": 3}, {"episodes": 0}, (0, 0)),
+        ("evaluator", {"final_episodes": 3}, {"final_episodes": 0}, (0, 0)),
     ],
 )
 def test_restart_cost(name, before, after, lost):

@@ -75,6 +75,7 @@ def test_a_checkpoint_keeps_the_evaluations_without_an_answer(tmp_path):
     requester.request(1_050, 1_350, 10.5, np.ones(3, np.float32), final=True)  # asked for anew
     requester.answer((0, False, requester._learner_id), Evaluation((1.0,), (2.0,), (3.0,)))
     requester.results()
+    assert requester.waiting() == 2
     table = UniformReplay(Layout(1, 1), 10)
     saved = checkpoint.save(tmp_path, 1_050, [np.ones(2)], {}, table, requester.state())
     checkpoint.check(saved)
