@@ -21,7 +21,7 @@ from labkit.replay.transitions import Layout, recent_share
 from labkit.sac.collector import env_steps_of, transitions_of
 from labkit.training import checkpoint
 
-SAVE_SECONDS = 600  # for a snapshot of the table, on a slow disk
+DISK_SECONDS = 600  # to write or load a snapshot of the table, on a slow disk
 
 
 def warm_up_rows(config: SACConfig) -> int:
@@ -71,6 +71,7 @@ class ReplayActor:
         self._table: Any = None
         self._ready = threading.Event()
         self._start_id, self._restored = uuid.uuid4().hex, 0
+        self._loaded: str | None = ""  # the checkpoint of the table; None once it was saved
 
     def run(self) -> None:
         """Serves until the process ends."""
@@ -81,6 +82,7 @@ class ReplayActor:
         except ParameterError:
             raise StalledError(f"port {port} was taken in between: start the run again") from None
         saved = checkpoint.latest(folder)
+        self._loaded = "" if saved is None else saved.name
         # Started with the snapshot: peers wait for this port and would use an empty table.
         self._table = ReverbReplay(
             self._layout,
@@ -95,8 +97,25 @@ class ReplayActor:
         self._ready.set()
         threading.Event().wait()
 
-    def start_id(self) -> str:
-        """Differs after each restart of this actor."""
+    def attach(self, resumed: str) -> str:
+        """Prepares the table for a learner that resumes a checkpoint, by its name; "" for none.
+
+        Waits until the table is loaded. The learner may have completed a checkpoint just after this
+        actor, restarted, had looked for the newest one: then the table is loaded again.
+
+        Returns:
+            An id that differs after each restart of this actor.
+
+        Raises:
+            StalledError: the table was not loaded in time.
+        """
+        if not self._ready.wait(DISK_SECONDS):
+            folder = self._context.checkpoints
+            why = f"the replay table was not loaded within {DISK_SECONDS} s"
+            raise StalledError(f"{why}: does the disk of {folder} answer?")
+        if self._loaded is not None and resumed != self._loaded:
+            self._table.restore(self._context.checkpoints / resumed / "replay")
+            self._loaded = resumed
         return self._start_id
 
     def save(self, target: str, start_id: str) -> bool:
@@ -107,16 +126,19 @@ class ReplayActor:
         Raises:
             StorageError: it could not be written.
         """
-        self._ready.wait(START_SECONDS)
         if start_id != self._start_id:
             return False
         with storage(Path(target)):
             self._table.save(Path(target))
+        self._loaded = None
         return True
 
     def status(self) -> dict[str, Any]:
-        """As `process_status`; with the table's counters, and its inserts at the start."""
-        if not self._ready.wait(START_SECONDS):
+        """As `process_status`; with the table's counters, and its inserts at the start.
+
+        A table that loads for long has none of them yet.
+        """
+        if not self._ready.wait(START_SECONDS / 2):
             return process_status()
         now = self._table.state()
         table = {"inserts": now.inserts, "samples": now.samples, "size": now.size}
@@ -132,7 +154,11 @@ class ReplayClient:
         self._recent = context.config.recent_transitions
         self._replay = context.wait_for_actor("replay")
         self._client = connect(self._address)
-        self._start_id = ray.get(self._replay.start_id.remote())
+        newest = checkpoint.latest(context.checkpoints)
+        try:
+            self._start_id = ray.get(self._replay.attach.remote(newest.name if newest else ""))
+        except RayTaskError as error:
+            raise error.cause from None
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
         """See `reverb_replay.open_dataset`."""
@@ -148,11 +174,11 @@ class ReplayClient:
         """
         try:
             saving = self._replay.save.remote(str(target), self._start_id)
-            same = ray.get(saving, timeout=SAVE_SECONDS)
+            same = ray.get(saving, timeout=DISK_SECONDS)
         except RayTaskError as error:
             raise error.cause from None
         except GetTimeoutError:
-            why = f"the replay server wrote no snapshot within {SAVE_SECONDS} s"
+            why = f"the replay server wrote no snapshot within {DISK_SECONDS} s"
             raise StalledError(f"{why}: does the disk of {target.parent} answer?") from None
         if not same:
             time.sleep(START_SECONDS)  # the driver is about to end this process
@@ -160,7 +186,7 @@ class ReplayClient:
 
     def state(self) -> LimiterState:
         """See `table_state`."""
-        return table_state(self._client)
+        return table_state(self._client, DISK_SECONDS)
 
     def env_steps(self) -> int:
         """Env steps in the table so far; see `env_steps_of`."""

@@ -15,6 +15,7 @@ from tf_agents.environments.py_environment import PyEnvironment
 from labkit.config import SACConfig
 from labkit.distributed.context import RunContext, process_status
 from labkit.distributed.evaluation_queue import Key
+from labkit.distributed.replay_actor import DISK_SECONDS
 from labkit.errors import ServerGoneError, StalledError
 from labkit.replay.reverb_replay import TransitionWriter, connect, table_state
 from labkit.replay.transitions import Transition
@@ -82,7 +83,7 @@ class RolloutWorker:
 
     def _env_steps(self) -> int:
         """Those of all workers so far, from the table's counters."""
-        inserts = table_state(self._client).inserts
+        inserts = table_state(self._client, DISK_SECONDS).inserts
         return env_steps_of(inserts, self._context.config.action_repeat)
 
     def _prepare(self, env_steps: int) -> Collector:
@@ -107,7 +108,9 @@ class RolloutWorker:
         try:
             action()
         except ServerGoneError:
-            table_state(self._client)  # waits for it; the last, unconfirmed rows are lost
+            table_state(
+                self._client, DISK_SECONDS
+            )  # waits for it; the last, unconfirmed rows are lost
             self._writer.drop()
             self._writer = self._new_writer()
         except StalledError:

@@ -86,18 +86,18 @@ def _rows(address: str, table: str, batch_size: int, timeout: int) -> tf.data.Da
     return batches.map(tf.autograph.experimental.do_not_convert(lambda sample: sample.data["row"]))
 
 
-def table_state(client: reverb.Client) -> rate_limiter.LimiterState:
+def table_state(client: reverb.Client, seconds: float = START_SECONDS) -> rate_limiter.LimiterState:
     """Inserts, samples and size of the table now; waits for a server that is being started.
 
     Raises:
-        ServerGoneError: no answer within `START_SECONDS`.
+        ServerGoneError: no answer within so many seconds.
     """
     try:
-        return poll(lambda: rate_limiter.limiter_state(client, TABLE), StalledError)
+        return poll(lambda: rate_limiter.limiter_state(client, TABLE), StalledError, seconds)
     except StalledError:
         raise ServerGoneError(
             f"no Reverb server with a table {TABLE!r} answered at {client.server_address} for "
-            f"{START_SECONDS} s"
+            f"{seconds:g} s"
         ) from None
 
 
