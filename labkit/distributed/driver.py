@@ -188,7 +188,8 @@ class Driver:
         from labkit.distributed.supervisor import ActorSupervisor
         from labkit.distributed.workers import Evaluator, RolloutWorker
 
-        # Longer than the watchdog's limit, which should end a hanging environment first.
+        # Longer than the watchdog's limit, which should end a hanging environment first. Without
+        # that limit (0), only actors that step an environment may be silent without end.
         self.supervisor = ActorSupervisor(START_SECONDS + config.environment_timeout)
         steps: dict[str, Any] = {"timeout": START_SECONDS + environment_seconds(config)}
         self.config, self.run = config, run

@@ -170,7 +170,6 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
     """
     check_installed()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # it prints a warning
     import ray
 
     if ray.is_initialized():
@@ -306,7 +305,7 @@ def _connect(address: str) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        # Ray's own message names the address only; the reason is in its cause.
-        reason = first_line(error.__cause__ or error)
+        # Ray's own message names the address only; the reason is in its cause, on several lines.
+        reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
         here = "with its token, and this machine must be one of its nodes"
         raise invalid("address", address, f"{ADDRESSES}, {here} ({reason})") from None

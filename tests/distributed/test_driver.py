@@ -114,6 +114,22 @@ def test_a_run_of_another_environment_is_refused_before_ray_starts(small_config,
         labkit.train_on_ray(settings, run=run, make_env=Line, max_episode_steps=3)
 
 
+def test_another_version_of_ray_is_named_with_both_versions(monkeypatch):
+    import ray
+    from ray._private import utils
+
+    def init(**options):  # Ray's own check
+        theirs = {"ray_version": "2.59.0", "python_version": "3.11.2"}
+        utils.check_version_info(theirs, "node 10.0.0.1")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_cluster, "check_address", lambda address: None)
+    expected = r"^`address` must be .*\(Version mismatch: .* Ray: 2\.59\.0 Python: 3\.11\.2 .*, got"
+    with pytest.raises(config.ParameterError, match=expected) as caught:
+        ray_cluster._connect("10.0.0.1:6379")
+    assert "\n" not in str(caught.value)
+
+
 def test_too_few_cpus_in_a_running_ray_are_refused(small_config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     expected = r"^`num_collectors` must be less than the 2 CPUs of the running Ray: .*, got 2$"
