@@ -9,16 +9,14 @@ Rollout workers and the evaluator run wherever Ray has CPUs.
 """
 
 import contextlib
-import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.config import SACConfig
-from labkit.distributed import ray_cluster
+from labkit.distributed import ray_cluster, ray_summary
 from labkit.environments.make import check_specs, make_environment
 from labkit.environments.watchdog import Watchdog, read_kill_note
-from labkit.errors import START_SECONDS, StorageError, first_line, storage
+from labkit.errors import START_SECONDS, StorageError, first_line
 from labkit.parameters import check_int, invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, layout_of
@@ -32,11 +30,10 @@ from labkit.training.components import (
     environment_source,
 )
 from labkit.training.environment_record import check_same_environment
-from labkit.training.files import write_atomically
 from labkit.training.learner import check_executor, name_last_checkpoint
 from labkit.training.progress import Phases
 from labkit.training.resuming import check_same
-from labkit.training.run_directory import RAY_SUMMARY, Run, open_run, removed_if_rejected
+from labkit.training.run_directory import Run, open_run, removed_if_rejected
 from labkit.training.signals import StopRequest, stop_request
 
 if TYPE_CHECKING:  # Ray may not be installed
@@ -157,15 +154,6 @@ def _checked_environment(
         return env
 
 
-def _earlier(file: Path) -> dict[str, Any]:
-    """The summary that an earlier start of the run has written; empty if it cannot be read."""
-    try:
-        content = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 class Driver:
     """Starts the actors, watches them, shows their progress, and stops them."""
 
@@ -193,7 +181,7 @@ class Driver:
         self.supervisor = ActorSupervisor(START_SECONDS + config.environment_timeout)
         steps: dict[str, Any] = {"timeout": START_SECONDS + environment_seconds(config)}
         self.config, self.run = config, run
-        self.faults = list(_earlier(run.path / RAY_SUMMARY).get("faults", []))
+        self.faults = list(ray_summary.read(run.path).get("faults", []))
         self.outcome: dict[str, Any] | None = None
         self.totals: dict[str, Any] = {}
         self._replay_fault: dict[str, Any] | None = None  # while the learner restarts with it
@@ -224,8 +212,8 @@ class Driver:
     def __exit__(self, *error: object) -> None:
         actors = self.supervisor.actors
         self.totals = {
-            "cpu_seconds": {name: round(actor.cpu_seconds, 2) for name, actor in actors.items()},
-            "parameter server": actors["parameter server"].status,
+            "cpu_seconds": {name: actor.cpu_seconds for name, actor in actors.items()},
+            "staleness": actors["parameter server"].status,
             "learner": actors["learner"].status,
         }
         with contextlib.suppress(Exception):  # a cluster that is gone has ended them
@@ -330,34 +318,28 @@ class Driver:
 
     def write_faults(self) -> None:
         """Adds the faults of this start to `ray.json`, for a run that ends with an error."""
-        if self.faults != _earlier(self.run.path / RAY_SUMMARY).get("faults", []):
-            self._write({**_earlier(self.run.path / RAY_SUMMARY), "faults": self.faults})
-
-    def _write(self, summary: dict[str, Any]) -> None:
-        self.run.check_lock()
-        file = self.run.path / RAY_SUMMARY
-        with storage(file):
-            write_atomically(file, json.dumps(summary, indent=2) + "\n")
+        earlier = ray_summary.read(self.run.path)
+        if self.faults != earlier.get("faults", []):
+            ray_summary.write(self.run, {**earlier, "faults": self.faults})
 
     def report(self, stop: StopRequest, seconds: float) -> None:
-        """Writes `ray.json`, with the faults of earlier starts, too, and prints a summary."""
+        """Writes `ray.json` and prints a summary."""
         from labkit.distributed.replay_actor import warm_up_rows
 
-        outcome, weights = self.outcome or {}, self.totals["parameter server"]
-        counted = outcome.get("inserts", 0) - warm_up_rows(self.config)
-        summary = {
-            "seconds": round(seconds, 1),
-            "inserts": outcome.get("inserts"),
-            "samples": outcome.get("samples"),
-            "samples_per_insert": outcome["samples"] / counted if counted > 0 else None,
-            "staleness_median": weights.get("staleness_median"),
-            "staleness_max": weights.get("staleness_max"),
-            "cpu_seconds": self.totals["cpu_seconds"],
-            "faults": self.faults,
-        }
-        earlier = _earlier(self.run.path / RAY_SUMMARY)
+        earlier, outcome = ray_summary.read(self.run.path), self.outcome or {}
+        summary = {**earlier, "faults": self.faults}
         trained = outcome.get("taken") != 0  # else a finished run was opened: nothing was measured
-        self._write(summary if trained or not earlier else {**earlier, "faults": self.faults})
+        if trained or not earlier:
+            counted = outcome.get("inserts", 0) - warm_up_rows(self.config)
+            measured = {
+                "inserts": outcome.get("inserts"),
+                "samples": outcome.get("samples"),
+                "samples_per_insert": outcome["samples"] / counted if counted > 0 else None,
+                **{key: self.totals["staleness"].get(key) for key in ray_summary.STALENESS},
+            }
+            cpu = self.totals["cpu_seconds"]
+            summary = ray_summary.with_start(summary, seconds, cpu, measured)
+        ray_summary.write(self.run, summary)
         if trained and summary["samples_per_insert"] and summary["staleness_median"] is not None:
             print(
                 f"{summary['samples_per_insert']:.1f} samples per insert; weights in use were "

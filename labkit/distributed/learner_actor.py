@@ -56,6 +56,7 @@ class LearnerActor:
             if learner.final_evaluation_pending() and not self._stop.is_set():
                 self._evaluate_at_end(learner)
                 self._save(learner)
+            self._phase = "saving"  # the policy
             learner.close()
         taken = learner.step - first
         return {"inserts": counters.inserts, "samples": counters.samples, "taken": taken}

@@ -22,7 +22,7 @@ Weights = tuple[int, int, np.ndarray]  # version, env steps then, weights [param
 
 
 class ParameterServer:
-    """Keeps the newest actor weights, also in `file`, and the queue of evaluation requests."""
+    """Keeps the newest actor weights and their staleness, also in `file`, and the requests."""
 
     def __init__(self, file: Path):
         self._file, self._saved_at = file, time.monotonic()
@@ -33,6 +33,8 @@ class ParameterServer:
         if file.exists():
             with contextlib.suppress(Exception), np.load(file, allow_pickle=False) as saved:
                 self._newest = (int(saved["version"]), int(saved["env_step"]), saved["weights"])
+                pairs = zip(saved["staleness"].tolist(), saved["times"].tolist(), strict=True)
+                self._gaps = Counter(dict(pairs))
 
     def push(self, version: int, env_step: int, weights: np.ndarray) -> float:
         """Takes newer `Weights`; returns the mean return of all rollout workers."""
@@ -69,7 +71,8 @@ class ParameterServer:
         """As `process_status`, with the staleness of the weights that the rollout workers used.
 
         Staleness is the number of env steps by which the weights in use are older than the newest
-        ones. It is measured at each pull, where it is largest, and None before the first pull.
+        ones. It is measured at each pull, where it is largest, and None before the first pull. It
+        covers the whole run, except the last `SAVE_SECONDS` before a restart or a resume.
         """
         gaps = self._gaps
         return {
@@ -79,8 +82,9 @@ class ParameterServer:
         }
 
     def _save(self, version: int, env_step: int, weights: np.ndarray) -> None:
-        content = io.BytesIO()
-        np.savez(content, version=version, env_step=env_step, weights=weights)
+        content, gaps = io.BytesIO(), dict(self._gaps)
+        counts = {"staleness": np.array([*gaps], int), "times": np.array([*gaps.values()], int)}
+        np.savez(content, version=version, env_step=env_step, weights=weights, **counts)
         with contextlib.suppress(OSError):  # a run resumes from its checkpoint, not from this file
             write_atomically(self._file, content.getvalue())
         self._saved_at = time.monotonic()

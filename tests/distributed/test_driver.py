@@ -26,6 +26,7 @@ from labkit.distributed import (
     evaluation_queue,
     parameter_server,
     ray_cluster,
+    ray_summary,
     replay_actor,
     supervisor,
     workers,
@@ -41,6 +42,7 @@ from labkit.replay.uniform_replay import UniformReplay
 from labkit.sac.evaluation import Evaluation
 from labkit.training import checkpoint, run_directory
 from labkit.training.environment_record import check_same_environment
+from labkit.training.run_directory import RAY_SUMMARY
 
 
 @pytest.mark.parametrize(
@@ -256,6 +258,9 @@ def test_the_parameter_server(tmp_path, monkeypatch):
     assert parameter_server._median({3: 2, 9: 2}) == 6
     again = parameter_server.ParameterServer(tmp_path / "weights.npz")
     assert again.pull(None, 0, 0, float("nan"))[:2] == (60, 1_070)
+    server.push(90, 1_100, np.zeros(3, np.float32))
+    again = parameter_server.ParameterServer(tmp_path / "weights.npz")
+    assert again.status()["staleness_max"] == 60, "that before the restart"
 
 
 def requested(version, final=False, learner="a"):
@@ -347,19 +352,31 @@ def test_no_limit_for_the_environment_is_none_for_the_run(small_config):
 
 
 def test_the_faults_of_earlier_starts_stay_in_the_summary(tmp_path):
-    file = tmp_path / driver.RAY_SUMMARY
-    assert driver._earlier(file) == {}
+    file = tmp_path / RAY_SUMMARY
+    assert ray_summary.read(tmp_path) == {}
     file.write_text('{"faults": [{"actor": "learner"}], "samples": 9}')
     run = run_directory.open_run(tmp_path / "run", labkit.SACConfig())
     shutil.copy(file, run.path)
     ended = SimpleNamespace(run=run, faults=[{"actor": "learner"}, {"actor": "replay"}])
-    ended._write = lambda summary: driver.Driver._write(ended, summary)
     driver.Driver.write_faults(ended)
-    found = json.loads((run.path / driver.RAY_SUMMARY).read_text())
+    found = json.loads((run.path / RAY_SUMMARY).read_text())
     assert found == {"faults": ended.faults, "samples": 9}
     for damaged in ("", "[]", "3"):
         file.write_text(damaged)
-        assert driver._earlier(file) == {}
+        assert ray_summary.read(tmp_path) == {}
+
+
+def test_the_summary_covers_all_starts_and_keeps_what_a_stopped_one_did_not_measure():
+    table = {"inserts": 900, "samples": 800, "samples_per_insert": 1.3}
+    staleness = {"staleness_median": 10.0, "staleness_max": 40.0}
+    cpu = {"learner": 3.0, "evaluator": 1.0}
+    first = ray_summary.with_start({"faults": []}, 60.0, cpu, {**table, **staleness})
+    assert first == {**table, **staleness, "faults": [], "seconds": 60.0, "cpu_seconds": cpu}
+    nothing = dict.fromkeys((*table, *staleness))
+    stopped = ray_summary.with_start(first, 5.0, {"learner": 2.0, "replay": 0.5}, nothing)
+    more = {"learner": 5.0, "evaluator": 1.0, "replay": 0.5}
+    assert stopped == {**first, "seconds": 65.0, "cpu_seconds": more}
+    assert ray_summary.with_start({}, 5.0, {}, nothing)["samples_per_insert"] is None
 
 
 def test_another_address_than_that_of_the_running_ray_is_rejected():
