@@ -25,7 +25,7 @@ def test_the_file_for_rays_cluster_launcher_is_valid():
 
 
 def test_the_file_for_kuberay_is_complete():
-    cluster, policy = yaml.safe_load_all((FOLDER / "kuberay.yaml").read_text())
+    cluster, policy, claim = yaml.safe_load_all((FOLDER / "kuberay.yaml").read_text())
     assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
     assert f"ray=={cluster['spec']['rayVersion']}\n" in LOCK
     groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
@@ -37,6 +37,13 @@ def test_the_file_for_kuberay_is_complete():
         assert set(container["resources"]) == {"requests", "limits"}
     for group in groups[1:]:
         assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    scales = cluster["spec"].get("enableInTreeAutoscaling", False)
+    for group in groups[1:]:  # without the autoscaler, KubeRay keeps `replicas`
+        assert scales or group["minReplicas"] == group["replicas"] == group["maxReplicas"]
+    (volume,) = groups[0]["template"]["spec"]["volumes"]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    (mount,) = groups[0]["template"]["spec"]["containers"][0]["volumeMounts"]
+    assert mount["name"] == volume["name"], "the results outlive the head"
     assert policy["kind"] == "NetworkPolicy"
     selector = policy["spec"]["podSelector"]["matchLabels"]
     assert selector == {"ray.io/cluster": cluster["metadata"]["name"]}
