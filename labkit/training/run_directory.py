@@ -7,6 +7,7 @@
     events/        the same for TensorBoard
     policy/        the deterministic policy as a SavedModel
     checkpoints/   see `checkpoint`
+    ray.json, parameters.npz    only on Ray: see `ray_summary`; the newest weights of the actor
     videos/        MP4
     lock, launcher.lock    which processes write: the one that trains, and `labkit run`
 
