@@ -13,10 +13,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from labkit.config import SACConfig
-from labkit.distributed import ray_cluster, ray_summary
-from labkit.environments.make import check_specs, make_environment
-from labkit.environments.watchdog import Watchdog, read_kill_note
-from labkit.errors import START_SECONDS, StorageError, first_line
+from labkit.distributed import failure_log, ray_cluster, ray_summary
+from labkit.distributed.checks import check_picklable, checked_environment
+from labkit.environments.watchdog import read_kill_note
+from labkit.errors import (
+    START_SECONDS,
+    BrokenEnvironmentError,
+    DivergedError,
+    ParameterError,
+    StorageError,
+)
 from labkit.parameters import check_int, invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, layout_of
@@ -26,8 +32,6 @@ from labkit.training import checkpoint, run_lock
 from labkit.training.components import (
     MakeEnv,
     check_config_and_run,
-    check_tuned,
-    environment_source,
 )
 from labkit.training.environment_record import check_same_environment
 from labkit.training.learner import check_executor, name_last_checkpoint
@@ -37,11 +41,11 @@ from labkit.training.run_directory import Run, open_run, removed_if_rejected
 from labkit.training.signals import StopRequest, stop_request
 
 if TYPE_CHECKING:  # Ray may not be installed
-    from tf_agents.environments.py_environment import PyEnvironment
-
-    from labkit.distributed.supervisor import Restart
+    from labkit.distributed.supervisor import Restart, SupervisedActor
 
 STOP_SECONDS = 6.0  # until the learner begins the last checkpoint of a run that is asked to end
+# These name their reason; any other error is explained by the log of the process.
+NOT_OF_A_PROCESS = (ParameterError, BrokenEnvironmentError, DivergedError, StorageError)
 NOTHING_TO_SAVE = ("starting", "warm-up")  # phases of the learner
 
 
@@ -88,9 +92,9 @@ def train_on_ray(
         raise invalid("replay", config.replay, allowed)
     ray_cluster.check_address(address)
     ray_cluster.check_cpus(num_collectors)
-    _check_picklable(make_env)
+    check_picklable(make_env)
     new = run is None
-    with contextlib.closing(_checked_environment(config, make_env, max_episode_steps, run)) as env:
+    with contextlib.closing(checked_environment(config, make_env, max_episode_steps, run)) as env:
         layout = layout_of(env)
         run = run or open_run("", config)
         check_same(run.path, run.config, config)
@@ -126,32 +130,6 @@ def _stopped(run: Run) -> Run:
     if checkpoint.latest(run.path / "checkpoints") is None:
         raise KeyboardInterrupt("before its first checkpoint")
     return run
-
-
-def _check_picklable(make_env: MakeEnv | None) -> None:
-    """Rejects what Ray cannot send to its processes."""
-    from ray import cloudpickle
-
-    try:
-        cloudpickle.dumps(make_env)
-    except Exception as error:  # of any kind: a user's object may define how it is pickled
-        allowed = (
-            f"a class or a function that Ray can pickle for its processes ({first_line(error)})"
-        )
-        raise invalid("make_env", make_env, allowed) from None
-
-
-def _checked_environment(
-    config: SACConfig, make_env: MakeEnv | None, max_episode_steps: int | None, run: Run | None
-) -> "PyEnvironment":
-    """Makes the environment once here, so that a mistake is named before any work."""
-    watchdog = Watchdog(config.environment_timeout, run.path if run else None)
-    with contextlib.closing(watchdog):
-        source = environment_source(config, make_env)
-        env = make_environment(source, config.seed, max_episode_steps, watchdog=watchdog)
-        check_specs(env)
-        check_tuned(config, env)
-        return env
 
 
 class Driver:
@@ -226,7 +204,10 @@ class Driver:
         """
         try:
             self._watch(stop)
-        except Exception:
+        except Exception as error:
+            failed = self.supervisor.actors.get(self.supervisor.failed)
+            if failed and not isinstance(error, NOT_OF_A_PROCESS):
+                self._look_for_reason(failed, failed.status)
             if self.supervisor.failed not in ("learner", "replay", "head"):
                 for actor in self.supervisor.actors.values():
                     actor.watched = actor.name == "learner"
@@ -296,11 +277,12 @@ class Driver:
             return
         fault = {"actor": name, "seconds": round(restart.seconds, 1), **lost}
         self.faults.append(fault)
+        fault["node"], note = self._look_for_reason(restart.actor, restart.before)
+        read_kill_note(self.run.path)  # reported now, not by the next start
         if name == "replay":
             # Its snapshot belongs to the learner's last checkpoint: both resume from there.
             ray.kill(learner.handle, no_restart=False)
             self._replay_fault = fault
-        note = read_kill_note(self.run.path)
         if restart.dropped:
             fault["dropped"] = True
             print(f"{restart.dropped}; the run continues without it")
@@ -311,10 +293,17 @@ class Driver:
             cost = f"at least {steps} gradient steps lost"  # since its last answer, it took more
         else:
             cost = f"{lost['env_steps_lost']} env steps lost"
+        where = "" if fault["node"] in ("", ray.util.get_node_ip_address()) else fault["node"]
         print(
-            f"{name} failed and was restarted{f' ({note})' if note else ''}: its new process "
-            f"answered after {fault['seconds']:.0f} s, {cost}"
+            f"{name}{where and f' on {where}'} failed and was restarted{note and f' ({note})'}: "
+            f"its new process answered after {fault['seconds']:.0f} s, {cost}"
         )
+
+    def _look_for_reason(self, actor: "SupervisedActor", status: dict[str, Any]) -> tuple[str, str]:
+        """The address of a failed process, and why it was killed; keeps the end of its log."""
+        if "process" not in status:  # it never answered
+            return "", ""
+        return failure_log.record(self.run, actor.name, status["process"])
 
     def write_faults(self) -> None:
         """Adds the faults of this start to `ray.json`, for a run that ends with an error."""

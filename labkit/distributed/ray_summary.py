@@ -5,8 +5,8 @@
     samples_per_insert       of these, without the warm-up
     staleness_median, _max   env steps; see `ParameterServer.status`
     cpu_seconds              of each actor, in all starts
-    faults                   each failure: the actor, what it cost, and `dropped` if the run
-                             continued without it
+    faults                   each failure: the actor, the address of its machine, what it cost, and
+                             `dropped` if the run continued without it
 
 A value that no start has measured is null.
 """

@@ -115,6 +115,8 @@ def _watch(pid: int, limit: float, shared: str, note: str) -> None:
             try:
                 if note:
                     Path(note).write_text(text + "\n")
+            except OSError:
+                pass  # another machine of a Ray cluster has no run directory
             finally:
                 os.write(2, f"labkit: {text}\n".encode())
                 os.kill(pid, signal.SIGKILL)

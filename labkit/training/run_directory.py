@@ -7,7 +7,8 @@
     events/        the same for TensorBoard
     policy/        the deterministic policy as a SavedModel
     checkpoints/   see `checkpoint`
-    ray.json, parameters.npz    only on Ray: see `ray_summary`; the newest weights of the actor
+    ray.json, parameters.npz, failures.log    only on Ray: see `ray_summary`; the newest weights of
+                   the actor; see `failure_log`
     videos/        MP4
     lock, launcher.lock    which processes write: the one that trains, and `labkit run`
 

@@ -569,7 +569,8 @@ def test_a_worker_that_fails_too_often_is_dropped_while_another_answers(monkeypa
 def test_an_error_comes_after_a_checkpoint_if_there_can_be_one(failed, saves):
     asked = []
     made = driver.Driver.__new__(driver.Driver)
-    actors = {name: SimpleNamespace(name=name, watched=True) for name in ("learner", "evaluator")}
+    names = ("learner", "evaluator")
+    actors = {name: SimpleNamespace(name=name, watched=True, status={}) for name in names}
     made.supervisor = SimpleNamespace(failed=failed, actors=actors)
 
     def watch(stop):
@@ -587,6 +588,9 @@ def reporting(tmp_path, monkeypatch):
     """A driver without Ray that has faults to report, and the actors that it kills."""
     killed = []
     monkeypatch.setattr("ray.kill", lambda handle, no_restart: killed.append(handle))
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "10.0.0.1")
+    seen = {("a", 7): ("10.0.0.2", "it hung"), ("b", 8): ("10.0.0.1", "")}
+    monkeypatch.setattr(driver.failure_log, "record", lambda run, actor, process: seen[process])
     made = driver.Driver.__new__(driver.Driver)
     made.config, made.run = labkit.SACConfig(action_repeat=1), SimpleNamespace(path=tmp_path)
     learner = supervisor.SupervisedActor("learner", "the learner's handle", status={"step": 250})
@@ -606,14 +610,26 @@ def test_a_failure_of_the_replay_is_one_fault(reporting, capsys):
     made._report_restart(failure("replay", {"inserts": 500}, {"restored": 440}))
     assert killed == ["the learner's handle"]
     made._report_restart(failure("learner", {"step": 250}, {"first_step": 200}))
-    replay = {"actor": "replay", "seconds": 4.4, "env_steps_lost": 60, "gradient_steps_lost": 50}
-    assert made.faults == [replay]
+    lost = {"env_steps_lost": 60, "gradient_steps_lost": 50}
+    assert made.faults == [{"actor": "replay", "seconds": 4.4, **lost, "node": ""}]
     assert capsys.readouterr().out.splitlines() == [
         "replay failed and was restarted: its new process answered after 4 s, 60 env steps lost",
         "the learner resumed with it: at least 50 gradient steps lost",
     ]
     made._report_restart(failure("learner", {"step": 300}, {"first_step": 200}))
     assert made.faults[1]["gradient_steps_lost"] == 100, "this one failed by itself"
+
+
+def test_a_failure_on_another_machine_names_it_and_the_watchdog_s_reason(reporting, capsys):
+    made, _ = reporting
+    made._report_restart(failure("evaluator", {"process": ("a", 7)}, {}))
+    made._report_restart(failure("evaluator", {"process": ("b", 8)}, {}))
+    rest = "its new process answered after 4 s, 0 env steps lost"
+    assert capsys.readouterr().out.splitlines() == [
+        f"evaluator on 10.0.0.2 failed and was restarted (it hung): {rest}",
+        f"evaluator failed and was restarted: {rest}",
+    ]
+    assert [fault["node"] for fault in made.faults] == ["10.0.0.2", "10.0.0.1"]
 
 
 def test_a_dropped_worker_is_recorded(reporting, capsys):

@@ -30,7 +30,7 @@ def save_checkpoint(folder, step: int, rows: int) -> str:
 @pytest.fixture
 def actor(tmp_path):
     """An actor that is not running yet."""
-    config = labkit.SACConfig(replay_buffer_capacity=100, recent_transitions=0)
+    config = labkit.SACConfig(replay_buffer_capacity=100, batch_size=32, recent_transitions=0)
     context = SimpleNamespace(
         config=config,
         checkpoints=tmp_path / "checkpoints",
