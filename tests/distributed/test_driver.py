@@ -127,7 +127,7 @@ def test_another_version_of_ray_is_named_with_both_versions(monkeypatch):
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray_cluster, "check_address", lambda address: None)
     expected = r"^`address` must be .*\(Version mismatch: .* Ray: 2\.59\.0 Python: 3\.11\.2 .*, got"
-    with pytest.raises(config.ParameterError, match=expected) as caught:
+    with pytest.raises(ParameterError, match=expected) as caught:
         ray_cluster._connect("10.0.0.1:6379")
     assert "\n" not in str(caught.value)
 
