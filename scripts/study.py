@@ -118,7 +118,7 @@ class Job:
 # Seeds of the defaults by budget; a larger budget resumes the runs of a smaller one. Checkpoints of
 # seeds 2 and 3 were lost, see "How the plan changed".
 DEFAULTS: dict[int, tuple[int, ...]] = {
-    ABLATION_BUDGET: (1, 2, 3, 4, 5, 6, 7),
+    ABLATION_BUDGET: (1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
     100_000: (1, 4, 5, 6, 7),
     300_000: (4, 5, 6),
 }

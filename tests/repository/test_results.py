@@ -123,50 +123,40 @@ def test_the_history_tells_what_the_runs_with_the_target_entropy_show():
 def test_notebook_03_quotes_the_ablations():
     found, _ = compare.find_runs(results.KEPT)
     table = results_page.setting_scores(found, study.ABLATION_BUDGET)
-    of_earlier = table.setting.isin([*study.EARLIER_ABLATIONS, study.LAST_EARLIER])
-    corrected = {}
-    for rows, base in (
-        (table[of_earlier], study.LAST_EARLIER),
-        (table[~table.setting.isin(list(study.EARLIER_ABLATIONS))], "defaults"),
-    ):
-        p_values = ablations.p_values_of(rows, base)
-        corrected |= zip(p_values, statistics.holm(list(p_values.values())), strict=True)
-    tests = len(p_values)  # with the defaults
-    earlier = {name: corrected[name] for name in study.EARLIER_ABLATIONS}
-    smallest = min(earlier, key=earlier.get)
-    text = (ROOT / "notebooks" / "03_sac_minitaur.ipynb").read_text()
-    assert smallest.endswith("_no-observation_scale")
-    assert len(earlier) == 5
-    assert (
-        "none of the five ablations of the earlier defaults has a corrected p-value below" in text
-    )
-    assert earlier[smallest] > 0.05
-    assert f"that of the observation scale is the smallest, {earlier[smallest]:.2g}." in text
-    runs = table.groupby("setting")["return"].agg(["mean", "count"])
-    parts = ("observation_scale", "n_step", "initial_log_alpha", "symmetry_augmentation")
-    more = ("critic_layer_norm", "reward_scale_factor", "recent_transitions")
-    names = [f"no-{name}" for name in (*parts, *more)]
-    several = [n for n in study.ABLATIONS if n in runs.index and runs["count"][n] > 2]
-    assert sorted(several) == sorted(names)
+    present = table[~table.setting.isin(list(study.EARLIER_ABLATIONS))]
+    pairs, corrected = ablations.compared(present), ablations.corrected(present)
     single = [name for name in study.ABLATIONS if name.startswith("no-")]
+    several = [name for name in single if name in pairs and len(pairs[name].ours) > 2]
     missing = f"{len(single) - len(several)} of the {len(single)} ablations of the present"
     assert missing in (ROOT / "README.md").read_text()
-    lower = [f"{runs['mean']['defaults'] - runs['mean'][name]:.1f}" for name in names]
-    p_scale, *others = (corrected[name] for name in names)
-    assert f"is lower by {lower[0]} (p = {p_scale:.2g}, from Welch's test with Holm's" in text
-    assert f"correction for {tests} tests:" in text
-    seeds = (int(runs["count"]["defaults"]), 3)
-    power = statistics.power(2.0, (1.0, 1.0), seeds, 0.05 / tests)
-    assert seeds[0] == 7
-    assert f"the strictest of the {tests} tests finds even a difference of two standard" in text
-    assert f"deviations in only about {power:.0%}" in text.replace(" %", "%")
-    assert f"Without n-step returns it is lower by {lower[1]}, without the" in text
-    assert f"initial α by {lower[2]}, without `symmetry_augmentation` by {lower[3]}, " in text
-    assert f"without layer normalisation by {lower[4]}, without the reward scale by" in text
-    assert f"{lower[5]}, and without `recent_transitions` by {lower[6]}. None of these six" in text
-    shown = [f"{p:.2g}" for p in others]
-    assert f"after the correction ({', '.join(shown[:-1])} and {shown[-1]})" in text
-    assert p_scale < 0.05 < min(others)
+    text = (ROOT / "notebooks" / "03_sac_minitaur.ipynb").read_text().replace(" %", "%")
+    gaps = {n: np.mean(pairs[n].theirs) - np.mean(pairs[n].ours) for n in several}
+    first, second, third, *_ = sorted(gaps, key=gaps.get, reverse=True)
+    assert (first, second, third) == ("no-observation_scale", "no-n_step", "no-initial_log_alpha")
+    assert min(gaps.values()) > 0
+    assert f"is lower, by {min(gaps.values()):.1f} to {gaps[first]:.1f}: by the most wi" in text
+    assert f"Holm's correction for {len(corrected)} tests. The smallest corrected p-value" in text
+    assert f"is {corrected[first]:.2g}, that of the observation scale." in text
+    assert min(corrected.values()) == corrected[first]
+    assert ("So none of the differences is significant." in text) == (corrected[first] >= 0.05)
+    count = len(pairs[first].theirs)
+    words = dict(enumerate(["four", "five", "six", "seven", "eight"], 4))
+    assert f"with three seeds against {words[count]} of the defaults, the strictest" in text
+    power = statistics.power(2.0, (1.0, 1.0), (count, 3), 0.05 / len(corrected))
+    assert f"a difference of two standard deviations in only about {power:.0%} of" in text
+    base = present[present.setting == "defaults"]
+    by_kind = base.groupby("kind")["return"].mean()
+    assert set(base.seed[base.kind == arithmetic.OTHER]) == set(study.CHOSEN_BY)
+    assert f"They had a mean of {by_kind['B']:.1f}; the other seeds of the" in text
+    assert f"defaults had {by_kind['A']:.1f}." in text
+    assert f"would be larger by {base['return'].mean() - by_kind['A']:.1f}." in text
+    of_earlier = table.setting.isin([*study.EARLIER_ABLATIONS, study.LAST_EARLIER])
+    earlier = ablations.corrected(table[of_earlier], study.LAST_EARLIER)
+    assert len(earlier) == 5
+    smallest = min(earlier, key=earlier.get)
+    assert smallest.endswith("_no-observation_scale")
+    assert earlier[smallest] > 0.05
+    assert f"that of the observation scale is the smallest, {earlier[smallest]:.2g}. (" in text
 
 
 def test_notebook_03_compares_its_run_with_the_study():
