@@ -83,7 +83,7 @@ ablation (the defaults with one choice set to the value of the source document, 
 return of 20 deterministic episodes after the last step, in the environment's own reward. No checkpoint
 and no seed was chosen by its score, but the parameters of the defaults were, from runs on this robot, and some runs were made longer when their returns so far were known: see [How the plan changed](#how-the-plan-changed). The final evaluation plays other episodes than the interim evaluations of the run. Runs with different budgets also
 play different final episodes (`labkit.training.components.evaluation_seed`). One command writes
-this page. It computes the tables and figures from the runs in [study/](study), [peers/](peers), [million/](million), [million-replaced-1/](million-replaced-1) and [v0.1/](v0.1); the history of the plan, the list of replaced runs and the reasons under "The choices" are written by hand:
+this page. It computes the tables and figures from the runs in [study/](study), [peers/](peers), [million/](million), [million-replaced-1/](million-replaced-1), [million-replaced-2/](million-replaced-2) and [v0.1/](v0.1); the history of the plan, the list of replaced runs and the reasons under "The choices" are written by hand:
 
     make results                       # makes the missing runs (a day for all), then writes this page
     make results ARGS=page             # the page alone, in seconds

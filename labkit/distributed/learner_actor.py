@@ -10,6 +10,7 @@ from labkit.distributed.context import RunContext, environment_seconds, process_
 from labkit.distributed.evaluation_queue import EvaluationRequester, Key
 from labkit.distributed.replay_actor import ReplayClient, batches_allowed, warm_up_rows
 from labkit.errors import START_SECONDS, StalledError
+from labkit.replay.rate_limiter import LimiterState
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, layout_of
 from labkit.runtime import seed_everything
 from labkit.sac.agent import create_agent
@@ -31,6 +32,7 @@ class LearnerActor:
         self._evaluations = EvaluationRequester(
             lambda request: self._parameters.request_evaluation.remote(request)
         )
+        self._table: LimiterState | None = None  # after the last call of gradient steps
         self._learner: Learner | None = None
         self._phase, self._first_step = "starting", 0
         self._pushed: Any = None
@@ -75,10 +77,13 @@ class LearnerActor:
         self._first_step = learner.step
         return learner
 
-    def _wait_for_batches(self, count: int, first: int = 0) -> bool:
+    def _wait_for_batches(
+        self, count: int, first: int = 0, known: LimiterState | None = None
+    ) -> bool:
         """Waits until the limiter allows `count` batches and the table has got `first` transitions.
 
-        TensorFlow would wait for a batch, too, but nothing could interrupt it.
+        TensorFlow would wait for a batch, too, but nothing could interrupt it. A state of the table
+        that is `known` from before saves a request.
 
         Returns:
             False if it was asked to stop before.
@@ -88,7 +93,7 @@ class LearnerActor:
         """
         seen, since = -1, time.monotonic()
         while not self._stop.is_set():
-            state = self._replay.state()
+            state, known = known or self._replay.state(), None
             if state.inserts >= first and batches_allowed(state, self._config) >= count:
                 return True
             if state.inserts != seen:
@@ -98,15 +103,17 @@ class LearnerActor:
                     f"the learner waits for more than the {seen} transitions that the replay table "
                     f"has got, and none arrived for {self._replay.sample_timeout} s"
                 )
-            time.sleep(0.05)
+            time.sleep(0.01)
         return False
 
     def _iterate(self, learner: Learner) -> None:
         count = learner.count_until_due(PUSH_STEPS - learner.step % PUSH_STEPS)
-        if not self._wait_for_batches(count):
+        if not self._wait_for_batches(count, known=self._table):
             return
         losses, _ = learner.gradient_steps(count)
-        learner.record_steps(count, losses, self._replay.env_steps(), self._collect_return())
+        self._table = self._replay.state()
+        env_steps = self._replay.env_steps(self._table)
+        learner.record_steps(count, losses, env_steps, self._collect_return())
         evaluate = learner.evaluation_due()
         if learner.step % PUSH_STEPS == 0 or evaluate:
             self._push(learner, evaluate)
@@ -117,7 +124,7 @@ class LearnerActor:
     def _push(self, learner: Learner, evaluate: bool, final: bool = False) -> None:
         """Sends the newest weights, after the answer to the previous push has arrived."""
         self._collect_return()
-        env_steps, weights = self._replay.env_steps(), learner.flat_weights()
+        env_steps, weights = self._replay.env_steps(self._table), learner.flat_weights()
         self._pushed = self._parameters.push.remote(learner.step, env_steps, weights)
         if evaluate:
             seconds = learner.seconds()

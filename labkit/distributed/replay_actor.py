@@ -188,6 +188,6 @@ class ReplayClient:
         """See `table_state`."""
         return table_state(self._client, DISK_SECONDS)
 
-    def env_steps(self) -> int:
-        """Env steps in the table so far; see `env_steps_of`."""
-        return env_steps_of(self.state().inserts, self._action_repeat)
+    def env_steps(self, state: LimiterState | None = None) -> int:
+        """Env steps in the table so far, or at a `state` of it; see `env_steps_of`."""
+        return env_steps_of((state or self.state()).inserts, self._action_repeat)
