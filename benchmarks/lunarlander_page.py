@@ -204,16 +204,21 @@ def draw(folders: Sequence[Path]) -> Figure:
             axes.plot(table.env_step, table.eval_return, **look)
             if not replaced:
                 last, seed = table.iloc[-1], run_directory.read_config(folder).seed
-                place = {"xytext": (3, 4), "textcoords": "offset points"}
+                # A number only: the words of neighbouring ends would overlap.
+                place = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center"}
                 end = (last.env_step, last.eval_return)
-                axes.annotate(f"seed {seed}", end, color=look["color"], fontsize=8, **place)
+                axes.annotate(str(seed), end, color=look["color"], fontsize=9, **place)
         for colour, label in ((BLUE, "local executor"), (ORANGE, "Ray, one worker")):
             axes.plot([], [], "o-", color=colour, markersize=4, label=label)
         if any("replaced" in folder.name for folder in folders):
             axes.plot([], [], "o", color=GREY, label="replaced by a later run", **REPLACED)
         axes.margins(x=0.09)
         solved_line(axes, SOLVED)
-        label_axes(axes, "env steps", f"mean return of {EPISODES} deterministic episodes")
+        label_axes(
+            axes,
+            "env steps; the number at the end of a line is its seed",
+            f"mean return of {EPISODES} deterministic episodes",
+        )
         figure.legend(loc="outside lower center", ncols=3)
     return figure
 
