@@ -30,7 +30,7 @@ This table has the settings with two seeds or more{"; the next one has those wit
 the source document. The `earlier-` rows were the defaults for a time. `target-entropy-8`, `action-repeat-2` and `small-table` were tried in place of `earlier-uniform`. `small-table` was the default for an hour and a half; none of the three stayed. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the mean.
 
-"Minus defaults" is the difference of the means with its 95 % interval, and p the p-value of Welch's t-test. They compare only runs from machines that round alike: "runs" gives how many of the setting, how many of the defaults, and
+"Minus defaults" is the difference of the means with its 95 % interval, and p the p-value of Welch's t-test. They compare no runs from machines that are known to round differently: "runs" gives how many of the setting, how many of the defaults, and
 the kind of machine ([see below](#made-with)). {power_of(table)} {tests_of(table)}
 
 {rows_of(several(table))}
@@ -123,7 +123,7 @@ def tests_of(table: pd.DataFrame) -> str:
     return f"""
 "p, corrected" is this p-value after Holm's correction for
 {counted(len(pairs), "test")}. If no setting differed from the defaults, any corrected value would be below 0.05 in {alike:.0%} of such studies (simulated with normal returns), and in {wider:.0%} if the returns of the other settings varied twice as much as those of the defaults.
-Of the corrected values, {below["mean"]} are below 0.05. With tests of the IQM (Yuen's), {below["IQM"]} would be: of four seeds, these use the middle two."""
+Corrected values below 0.05: {below["mean"]}. With Yuen's tests of the IQM, there would be {below["IQM"]}. From four seeds on, these tests use only the middle half of the seeds, so they detect less."""
 
 
 def several(table: pd.DataFrame, base: str = "defaults") -> pd.DataFrame:

@@ -118,7 +118,8 @@ def speeds(metrics: pd.DataFrame) -> tuple[float, float]:
 
     Columns used of a run's metrics: `gradient_step`, `wall_seconds` and `eval_return`.
     """
-    # An evaluation's row is written at its end.
+    # An evaluation's row is written at its end; on Ray it may have the seconds of earlier weights.
+    metrics = metrics[metrics.wall_seconds >= metrics.wall_seconds.cummax()]
     durations = metrics.wall_seconds.diff().fillna(0.0).mask(metrics.eval_return.notna(), 0.0)
     seconds = durations.cumsum().groupby(metrics.gradient_step).max()
     tenth = seconds.index.max() / 10

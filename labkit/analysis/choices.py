@@ -35,7 +35,7 @@ def show_study(folder: Folder) -> pd.DataFrame:
     """The score with and without each choice, from the runs of the Minitaur below a folder.
 
     For each field it looks for two settings that differ in this field alone: one has the value of
-    the TF-Agents tutorial, the other labkit's default. Only runs from machines that round alike
+    the TF-Agents tutorial, the other labkit's default. Only runs from one kind of machine
     (`arithmetic.kind_of`) are compared, with two seeds or more of each setting. If there are
     several such pairs, it takes the one in which the setting with fewer seeds has the most. If
     these numbers are equal, the larger total number of seeds decides. A pair at the present

@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # Ray may not be installed
 STOP_SECONDS = 6.0  # until the learner begins the last checkpoint of a run that is asked to end
 # These name their reason; any other error is explained by the log of the process.
 NOT_OF_A_PROCESS = (ParameterError, BrokenEnvironmentError, DivergedError, StorageError)
+NEEDED_TO_SAVE = ("learner", "parameter server", "replay", "head")  # Ray's head node
 NOTHING_TO_SAVE = ("starting", "warm-up")  # phases of the learner
 
 
@@ -200,7 +201,7 @@ class Driver:
     def watch(self, stop: StopRequest) -> None:
         """Returns when the learner is done, or has stopped because the run is asked to end.
 
-        An error comes after a checkpoint, unless the learner, the replay or Ray itself has failed.
+        An error comes after a checkpoint, unless a process that the learner needs has failed.
         """
         try:
             self._watch(stop)
@@ -208,7 +209,7 @@ class Driver:
             failed = self.supervisor.actors.get(self.supervisor.failed)
             if failed and not isinstance(error, NOT_OF_A_PROCESS):
                 self._look_for_reason(failed, failed.status)
-            if self.supervisor.failed not in ("learner", "replay", "head"):
+            if self.supervisor.failed not in NEEDED_TO_SAVE:
                 for actor in self.supervisor.actors.values():
                     actor.watched = actor.name == "learner"
                 with contextlib.suppress(Exception):  # the first error tells more
@@ -282,7 +283,7 @@ class Driver:
         if name == "replay":
             # Its snapshot belongs to the learner's last checkpoint: both resume from there.
             ray.kill(learner.handle, no_restart=False)
-            self._replay_fault = fault
+            self._replay_fault = fault if learner.status else None  # else it had not answered yet
         if restart.dropped:
             fault["dropped"] = True
             print(f"{restart.dropped}; the run continues without it")
@@ -303,6 +304,8 @@ class Driver:
         """The address of a failed process, and why it was killed; keeps the end of its log."""
         if "process" not in status:  # it never answered
             return "", ""
+        if self._deadline is not None:  # another machine may take long to answer
+            return failure_log.address_of(status["process"][0]), ""
         return failure_log.record(self.run, actor.name, status["process"])
 
     def write_faults(self) -> None:

@@ -114,8 +114,10 @@ class ReplayActor:
             why = f"the replay table was not loaded within {DISK_SECONDS} s"
             raise StalledError(f"{why}: does the disk of {folder} answer?")
         if self._loaded is not None and resumed != self._loaded:
+            self._ready.clear()  # its server does not answer meanwhile
             self._table.restore(self._context.checkpoints / resumed / "replay")
-            self._loaded = resumed
+            self._loaded, self._restored = resumed, self._table.state().inserts
+            self._ready.set()
         return self._start_id
 
     def save(self, target: str, start_id: str) -> bool:

@@ -214,6 +214,8 @@ class ActorSupervisor:
     def _answered(self, actor: SupervisedActor, status: dict[str, Any]) -> Restart | None:
         now = time.monotonic()
         before, waited = actor.status, now - actor.answered_at
+        if actor.name == "replay" and before and "restored" not in status:
+            status = before  # a new process that still loads its table: what is lost is not known
         actor.status, actor.answered_at, actor.pending, actor.reported = status, now, None, False
         if not before or before["process"] == status["process"]:
             return None
