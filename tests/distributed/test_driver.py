@@ -595,7 +595,7 @@ def reporting(tmp_path, monkeypatch):
     made.config, made.run = labkit.SACConfig(action_repeat=1), SimpleNamespace(path=tmp_path)
     learner = supervisor.SupervisedActor("learner", "the learner's handle", status={"step": 250})
     made.supervisor = SimpleNamespace(actors={"learner": learner})
-    made.faults, made._replay_fault = [], None
+    made.faults, made._replay_fault, made._deadline = [], None, None
     return made, killed
 
 
@@ -630,6 +630,35 @@ def test_a_failure_on_another_machine_names_it_and_the_watchdog_s_reason(reporti
         f"evaluator failed and was restarted: {rest}",
     ]
     assert [fault["node"] for fault in made.faults] == ["10.0.0.2", "10.0.0.1"]
+
+
+def test_a_stop_does_not_wait_for_the_log_of_another_machine(reporting, monkeypatch):
+    made, _ = reporting
+    made._deadline = 1.0
+    monkeypatch.setattr(driver.failure_log, "record", None)  # it may take 20 s
+    monkeypatch.setattr(driver.failure_log, "address_of", lambda node: f"10.0.0.{node}")
+    made._report_restart(failure("evaluator", {"process": (2, 7)}, {}))
+    assert made.faults[0]["node"] == "10.0.0.2"
+
+
+def test_a_learner_that_had_not_answered_is_not_waited_for_after_a_replays_failure(reporting):
+    """Its next failure is another one."""
+    made, _ = reporting
+    made.supervisor.actors["learner"].status = {}
+    made._report_restart(failure("replay", {"inserts": 500}, {"restored": 440}))
+    made._report_restart(failure("learner", {"step": 300}, {"first_step": 200}))
+    assert [fault["actor"] for fault in made.faults] == ["replay", "learner"]
+
+
+def test_a_replay_that_still_loads_its_table_is_not_reported_yet():
+    found = supervisor.ActorSupervisor(timeout=100)
+    before = {"process": ("a", 1), "cpu_seconds": 5.0, "inserts": 900}
+    replay = supervisor.SupervisedActor("replay", handle=None, status=before)
+    loading = {"process": ("a", 2), "cpu_seconds": 1.0}
+    assert found._answered(replay, loading) is None
+    assert replay.status == before, "what the table held is not forgotten"
+    restart = found._answered(replay, {**loading, "inserts": 800, "restored": 800})
+    assert (restart.before["inserts"], restart.after["restored"]) == (900, 800)
 
 
 def test_a_dropped_worker_is_recorded(reporting, capsys):

@@ -50,8 +50,11 @@ def test_the_table_is_that_of_the_checkpoint_that_the_learner_resumes(actor):
     start = actor.attach(first)
     assert actor.status()["inserts"] == 10
     second = save_checkpoint(folder, 200, rows=20)
+    restore, ready = actor._table.restore, []
+    actor._table.restore = lambda path: (ready.append(actor._ready.is_set()), restore(path))
     assert actor.attach(second) == start, "the same process"
-    assert actor.status()["inserts"] == 20
+    assert (actor.status()["inserts"], actor.status()["restored"]) == (20, 20)
+    assert ready == [False], "its server does not answer while the table is loaded"
 
     # From its first snapshot on, the table belongs to whatever is the newest checkpoint.
     actor._table.write(Transition([0, 0], [0], 0, 1, [0, 0]))
