@@ -57,7 +57,7 @@ These runs were made when the target entropy of the defaults was -8. Each row bu
 
 
 class Compared(NamedTuple):
-    """A setting next to the baseline, on machines that round alike."""
+    """A setting next to the baseline, on one kind of machine."""
 
     kind: str  # of machine, see `arithmetic`
     ours: list[float]  # final returns of the setting

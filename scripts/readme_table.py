@@ -99,4 +99,4 @@ def caveat(table: pd.DataFrame, runs: Sequence[TrackedRun], budget: int) -> str:
     if budget == study.ABLATION_BUDGET:
         return results_page.chosen_by(table).strip().replace("Seeds", "In the first row, seeds", 1)
     before = results_page.same_seeds_before(runs, budget)
-    return before.replace("the same runs", f"the runs of the row of {spaced(budget)}", 1)
+    return before.replace("the same runs", f"the runs of the {spaced(budget)} row", 1)

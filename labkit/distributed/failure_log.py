@@ -1,6 +1,6 @@
 """Why a process of a run on Ray failed: the end of its log, from whichever machine it was on.
 
-Ray's processes print into files of their own, and a Ray that labkit has started is deleted with
+Each process of Ray prints into a separate file, and a Ray that labkit has started is deleted with
 them. So the driver copies the last lines of a process that failed into the run directory.
 """
 

@@ -114,7 +114,7 @@ class ReplayActor:
             why = f"the replay table was not loaded within {DISK_SECONDS} s"
             raise StalledError(f"{why}: does the disk of {folder} answer?")
         if self._loaded is not None and resumed != self._loaded:
-            self._ready.clear()  # its server does not answer meanwhile
+            self._ready.clear()  # its server does not answer while it loads
             self._table.restore(self._context.checkpoints / resumed / "replay")
             self._loaded, self._restored = resumed, self._table.state().inserts
             self._ready.set()
