@@ -329,8 +329,8 @@ def test_an_action_that_is_not_a_number_is_named():
 @pytest.mark.parametrize(("every", "due"), [(0, False), (50, False), (10, True)])
 def test_a_checkpoint_is_due_after_its_seconds(small_config, every, due):
     config = small_config(checkpoint_seconds=every)
-    logged = SimpleNamespace(seconds=lambda: 30.0)
-    waiting = SimpleNamespace(config=config, logger=logged, _saved_seconds=10.0, _due=bool)
+    clock = {"seconds": lambda: 30.0, "_saved_seconds": 10.0}
+    waiting = SimpleNamespace(config=config, _due=bool, **clock)
     assert learner.Learner.checkpoint_due(waiting) is due
 
 
