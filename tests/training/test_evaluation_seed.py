@@ -61,7 +61,7 @@ def test_a_continued_run_is_scored_by_new_episodes(small_config, tmp_path, monke
 def test_the_evaluator_on_ray_plays_the_same_episodes(small_config, monkeypatch, final):
     """Without Ray: `ray.get` returns what it is given, and a second request ends the loop."""
     config = small_config(seed=7, num_iterations=11)
-    requests = iter([EvaluationRequest(11, 311, np.zeros(3, np.float32), final, "a")])
+    requests = iter([EvaluationRequest(11, 311, 5.0, np.zeros(3, np.float32), final, "a")])
     parameters = SimpleNamespace(next_request=SimpleNamespace(remote=lambda done: next(requests)))
     learner = SimpleNamespace(add_evaluation=SimpleNamespace(remote=lambda key, result: None))
     actors = {"parameter server": parameters, "learner": learner}
