@@ -29,8 +29,9 @@ class LearnerActor:
     def __init__(self, context: RunContext):
         self._context, self._config = context, context.config
         self._stop = threading.Event()
+        # Waits for each answer: Ray may run calls of one caller in another order otherwise.
         self._evaluations = EvaluationRequester(
-            lambda request: self._parameters.request_evaluation.remote(request)
+            lambda request: ray.get(self._parameters.request_evaluation.remote(request))
         )
         self._table: LimiterState | None = None  # after the last call of gradient steps
         self._learner: Learner | None = None

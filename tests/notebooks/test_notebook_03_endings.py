@@ -37,7 +37,7 @@ def test_a_warm_up_that_ends_within_a_step_of_an_episode_s_end(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
     text = "".join(output.get("text", "") for output in outputs(notebook))
-    assert "steps in the tutorial's table: 999\n" in text
+    assert "windows in the tutorial's table: 999\n" in text
     assert "env steps: 1000  rows: 1000\n" in text
 
 
