@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -24,7 +23,7 @@ from benchmarks.throughput import machine
 from labkit.distributed import ray_cluster
 from labkit.environments.make import make_environment
 from labkit.errors import START_SECONDS
-from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
+from labkit.plotting.style import BLUE, GREY, ORANGE, subplots
 from labkit.replay.ports import free_port
 from labkit.replay.transitions import layout_of
 from labkit.sac.agent import create_agent
@@ -166,9 +165,7 @@ def draw(results: dict[str, Any]) -> Figure:
     counts = [case["collectors"] for case in results["cases"]]
     rates = [case["env_steps_per_second"] for case in results["cases"]]
     cores = results["machine"]["cores"]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6, 3), layout="constrained")
-        axes = figure.subplots()
+    with subplots(6, 3) as (figure, axes):
         linear = [rates[0] * min(count, cores) for count in counts]
         axes.plot(
             counts,

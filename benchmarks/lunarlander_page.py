@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.implementations import ROOT
 from benchmarks.page_text import between, counted, listed, markdown, spaced
 from benchmarks.status import caveats, reservation
-from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE, label_axes, solved_line
+from labkit.plotting.style import BLUE, GREY, ORANGE, label_axes, solved_line, subplots
 from labkit.training import resuming, run_directory
 
 RESULTS = ROOT / "results" / "lunarlander"
@@ -193,9 +192,7 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
 
 def draw(folders: Sequence[Path]) -> Figure:
     """Draws every evaluation of every run: mean return over env steps."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7, 4.2), layout="constrained")
-        axes = figure.subplots()
+    with subplots(7, 4.2) as (figure, axes):
         for folder in folders:
             table = run_directory.read_metrics(folder).dropna(subset="eval_return")
             replaced = "replaced" in folder.name

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -28,7 +27,7 @@ import labkit
 from benchmarks.implementations import ROOT
 from benchmarks.page_text import between, counted, markdown, spaced
 from labkit.analysis import statistics, tracked_runs
-from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
+from labkit.plotting.style import BLUE, GREY, ORANGE, subplots
 from labkit.training import resuming, run_directory
 
 STUDY = ROOT / "results" / "minitaur" / "v0.1" / "study"
@@ -238,9 +237,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
         "ray": ("Ray, one worker", ORANGE),
         EARLIER[0]: ("Ray, weights every 50 steps", GREY),
     }
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6, 2.6), layout="constrained")
-        axes = figure.subplots()
+    with subplots(6, 2.6) as (figure, axes):
         for place, (executor, (_, colour)) in enumerate(executors.items()):
             first: dict[int, float] = {}
             for row in rows:

@@ -4,11 +4,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from labkit.plotting.style import BLUE, GREY, ORANGE, STYLE
+from labkit.plotting.style import BLUE, GREY, ORANGE, subplots
 
 AIMS = {"published": 3.0, "sbx_sac": 1.6, "sbx_sac_1": 1.6}  # the defaults' rate over theirs
 RAY_AIMS = {"sbx_sac": 1.3, "sbx_sac_1": 1.3}  # the Ray executor's rate over theirs
@@ -282,11 +281,8 @@ def figure(results: dict[str, Any]) -> Figure:
         panels.append(_draw_breakdown)
     if "growth" in results:
         panels.append(_draw_growth)
-    with mpl.rc_context(STYLE):
-        drawn = Figure(figsize=(8, 2.9 * len(panels)), layout="constrained")
-        for draw, axes in zip(
-            panels, drawn.subplots(len(panels), squeeze=False)[:, 0], strict=True
-        ):
+    with subplots(8, 2.9 * len(panels), len(panels), squeeze=False) as (drawn, places):
+        for draw, axes in zip(panels, places[:, 0], strict=True):
             draw(axes, results)
     return drawn
 

@@ -1,14 +1,14 @@
 """labkit's Ray executor with one rollout worker; see `run_labkit.configure`."""
 
 import argparse
+import contextlib
 import json
-import os
 import tempfile
 import threading
 import time
-from pathlib import Path
 
 import attrs
+import psutil
 
 import labkit
 from benchmarks.run_labkit import configure
@@ -22,23 +22,13 @@ def process_tree() -> dict[int, tuple[float, float]]:
     A page that n processes share counts 1/n in each (proportional set size), so that the sum is
     what the processes take together.
     """
-    parents: dict[int, int] = {}
-    found: dict[int, tuple[float, float]] = {}
-    ticks = os.sysconf("SC_CLK_TCK")
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (entry / "stat").read_text().rpartition(")")[2].split()
-            memory = (entry / "smaps_rollup").read_text()
-        except OSError:
-            continue
-        pid = int(entry.name)
-        parents[pid] = int(stat[1])
-        shares = [line.split()[1] for line in memory.splitlines() if line.startswith("Pss:")]
-        found[pid] = ((int(stat[11]) + int(stat[12])) / ticks, sum(map(int, shares)) / 1024)
-    tree = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in tree} - tree:
-        tree |= more
-    return {pid: found[pid] for pid in tree if pid in found}
+    found = {}
+    own = psutil.Process()
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):  # it has ended, or belongs to another user
+            cpu, memory = process.cpu_times(), process.memory_full_info()
+            found[process.pid] = (cpu.user + cpu.system, memory.pss / 2**20)
+    return found
 
 
 class UsageRecorder(threading.Thread):

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -170,9 +169,8 @@ def _devices(gpus: list[str]) -> dict[str, Any]:
 def draw(result: dict[str, Any]) -> Figure:
     """Draws samples per second over replicas: a panel for each network, a dot for each repeat."""
     networks = list(dict.fromkeys(case["network"] for case in result["cases"]))
-    with mpl.rc_context(style.STYLE):
-        figure = Figure(figsize=(4 * max(2, len(networks)), 4.2), layout="constrained")
-        panels = figure.subplots(1, len(networks), squeeze=False)[0]
+    width = 4 * max(2, len(networks))
+    with style.subplots(width, 4.2, 1, len(networks), squeeze=False) as (figure, (panels,)):
         for axes, network in zip(panels, networks, strict=True):
             _panel(axes, [case for case in result["cases"] if case["network"] == network])
             layers = next(c["layers"] for c in result["cases"] if c["network"] == network)
