@@ -273,13 +273,7 @@ def page(replay: Replay, title: str | None = None) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _file("page.html"))
 
 
-def show(
-    replay: Replay,
-    path: str | Path,
-    title: str | None = None,
-    height: int = 640,
-    embed: bool = True,
-) -> None:
+def show(replay: Replay, path: str | Path, title: str | None = None) -> None:
     """Writes the file (see `write_html`) and displays it in a notebook, above a film strip.
 
     JupyterLab hides the viewer in a notebook that is not trusted, and GitHub always hides it. The
@@ -289,16 +283,12 @@ def show(
         replay: see `record`.
         path: the HTML file, relative to the working directory.
         title: by default the name of the environment.
-        height: of the viewer, in pixels.
-        embed: True puts the viewer into the notebook, which then works in any place. False keeps
-            the notebook small: it shows the file at `path`, if it can find it. It finds the file
-            in JupyterLab, from the notebook's folder, and does not find it in Colab.
     """
     from IPython import display  # only notebooks need it
 
     file = write_html(replay, path, title)
     address = html.escape(Path(path).as_posix())
-    viewer = viewer_html(file, height) if embed else _viewer(f'src="{address}"', height)
+    viewer = viewer_html(file)
     link = f'<p>3D replay: <a href="{address}" target="_blank">{address}</a></p>'
     display.display(display.HTML(viewer + link))
     text = f"{title or replay.name}: {replay}"
@@ -306,21 +296,12 @@ def show(
     display.display(display.Image(strip, format="png", alt=f"Film strip of {text}"))
 
 
-def viewer_html(file: Path, height: int = 640) -> str:
-    """HTML that embeds a file of `write_html` in a notebook; the notebook works without the file.
-
-    Args:
-        file: the HTML file.
-        height: of the viewer, in pixels.
-    """
+def viewer_html(file: Path) -> str:
+    """HTML that embeds a file of `write_html` in a notebook, which works without the file."""
     page = html.escape(file.read_text(encoding="utf-8")).replace("\n", "&#10;")  # one line in git
-    return _viewer(f'srcdoc="{page}"', height)
-
-
-def _viewer(source: str, height: int) -> str:
-    style = f"width:100%;height:{height}px;border:0"
+    viewer = f'<iframe srcdoc="{page}" title="3D replay" style="width:100%;height:640px;border:0">'
     # IPython prints a warning if the HTML is an iframe and nothing else.
-    return f'<div><iframe {source} title="3D replay" style="{style}"></iframe></div>'
+    return f"<div>{viewer}</iframe></div>"
 
 
 def _file(name: str) -> str:

@@ -5,7 +5,7 @@ Everything runs on the CPU and without a display.
 
 import base64
 import html
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,6 @@ from labkit.sac.evaluation import play_episode
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
-    from tf_agents.trajectories.time_step import TimeStep
 
     from labkit.sac.policies import Policy
 
@@ -31,18 +30,6 @@ MAX_BYTES = 1_500_000  # a notebook embeds several videos and should stay below 
 EVALUATED_STEPS = 5_000  # the longest evaluated episode that is recorded to its end
 MAX_PIXELS = 16_384  # a side of the largest picture that x264 encodes
 HTML_WIDTH = 480  # pixels: the largest width of a video in a notebook
-Moment = tuple[int, float, bool]  # steps so far, last reward, episode over?
-
-
-@attrs.frozen
-class _Shot:
-    """A picture of a recorded episode, uint8 `[height, width, 3]`."""
-
-    picture: np.ndarray
-    text: str  # see `caption_of`
-    steps: int  # environment steps so far
-    return_: float  # so far
-    last: bool  # the last state of the episode
 
 
 @attrs.frozen
@@ -55,7 +42,7 @@ class Recording:
 
     path: Path  # the MP4 file
     frames: tuple[np.ndarray, ...] = attrs.field(repr=False)
-    captions: tuple[str, ...] = attrs.field(repr=False)  # of each frame: `caption_of`, `caption()`
+    captions: tuple[str, ...] = attrs.field(repr=False)  # of each frame: see `caption_of`
     steps: int  # number of environment steps
     return_: float  # undiscounted sum of rewards
     seconds: float  # simulated time; the video lasts as long, to within one frame
@@ -74,7 +61,6 @@ def record_episode(
     width: int = 480,
     height: int = 360,
     max_steps: int = 1000,
-    caption: Callable[[], str] | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> Recording:
     """Plays one episode and records it in real time, as H.264 in an MP4 file.
@@ -88,7 +74,6 @@ def record_episode(
         width: pixels, even.
         height: pixels, even.
         max_steps: the recording ends after this many environment steps.
-        caption: called for each frame; its text is drawn after `caption_of`.
         max_bytes: size limit of the file.
 
     Raises:
@@ -102,16 +87,27 @@ def record_episode(
     if seed is not None:
         env.seed(seed)
     first = env.reset()  # PyBullet's other robots know the seconds of a step only after it
-    dt = physics.step_seconds(env)
+    dt, start = physics.step_seconds(env), physics.forward_position(env)
     fps = min(fps, 1 / dt)
+    steps, shown, return_, over = 0, 0, 0.0, False
+    played = play(env, policy, first)
     with mp4.writing(path, size, fps, max_bytes) as write:
-        for shot in _shots(env, _play(env, policy, first, max_steps), dt, fps, size):
-            text = shot.text + (f"   {caption()}" if caption else "")
-            if not shot.last:  # with the last state the video would be one frame too long
-                write(_stamp(shot.picture, text))
-            sample.add(shot.picture, text, keep=shot.last)
+        while True:
+            last = over or steps == max_steps
+            # Frame k shows the state at k / fps seconds, to the nearest step.
+            if last or steps == int(shown / (fps * dt) + 0.5):
+                metres = None if start is None else physics.forward_position(env) - start
+                picture, text = frame(env, *size), caption_of(steps * dt, metres, return_)
+                if not last:  # with the last state the video would be one frame too long
+                    write(_stamp(picture, text))
+                sample.add(picture, text, keep=last)
+                shown += 1
+            if last:
+                break
+            transition, over = next(played)
+            steps, return_ = steps + 1, return_ + float(transition.reward)
     frames, captions = zip(*sample.kept, strict=True)
-    return Recording(path, frames, captions, shot.steps, shot.return_, shot.steps * dt)
+    return Recording(path, frames, captions, steps, return_, steps * dt)
 
 
 def record_evaluated(
@@ -165,43 +161,6 @@ def _even(name: str, pixels: int) -> int:
     if number % 2:
         raise invalid(name, pixels, f"an even number from 2 to {grouped(MAX_PIXELS)} (pixels)")
     return number
-
-
-def _play(
-    env: "PyEnvironment", policy: "Policy", first: "TimeStep", max_steps: int
-) -> Iterator[Moment]:
-    """Yields a moment after the reset, which returned `first`, and after each step."""
-    yield 0, 0.0, False
-    for step, (transition, over) in enumerate(play(env, policy, first), start=1):
-        last = over or step == max_steps
-        yield step, float(transition.reward), last
-        if last:
-            return
-
-
-def _shots(
-    env: "PyEnvironment",
-    moments: Iterable[Moment],
-    dt: float,
-    fps: float,
-    size: tuple[int, int],
-) -> Iterator[_Shot]:
-    """Draws the states that the frames of a video show, and the last one of the episode.
-
-    An env step simulates `dt` seconds.
-    """
-    count, return_, start = 0, 0.0, None
-    for step, reward, last in moments:
-        return_ += reward
-        start = physics.forward_position(env) if step == 0 else start
-        # Frame k shows the state at k / fps seconds, to the nearest step.
-        if not last and step != int(count / (fps * dt) + 0.5):
-            continue
-        count += 1
-        position = physics.forward_position(env)
-        metres = None if position is None or start is None else position - start
-        text = caption_of(step * dt, metres, return_)
-        yield _Shot(frame(env, *size), text, step, return_, last)
 
 
 def _stamp(picture: np.ndarray, text: str) -> np.ndarray:
