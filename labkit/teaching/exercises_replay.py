@@ -7,7 +7,7 @@ import numpy as np
 from labkit.parameters import echo
 from labkit.replay.n_step import NStepWriter
 from labkit.replay.transitions import Transition
-from labkit.teaching.exercises import Exercise, WrongAnswer, call, number_of
+from labkit.teaching.exercises import Exercise, WrongAnswer, call, mistakes, number_of
 from labkit.teaching.replay_memories import RingBuffer
 
 USUAL_N = 5  # env steps of a row in exercise 9
@@ -119,60 +119,48 @@ def n_step_target(answer: Callable) -> None:
             ) from None
         true = _target_of_a_row(rewards, discounts, value, gamma)
         if not np.isclose(given, true, rtol=1e-4):
-            hint = _target_hint(given, rewards, discounts, value, gamma)
+            sums, factors, ends = target_parts(rewards, discounts, gamma)
+            hint = mistakes(given, lambda a, b, c: a + b * c * value, sums, factors, ends)
+            hint = hint or "r₁ + γ d₁ r₂ + γ² d₁ d₂ r₃ + …, and then the value."
             raise WrongAnswer(f"{found}{true:.2f} is right, yours is {given:.2f}. {hint}")
 
 
-def _target_hint(
-    given: float, rewards: np.ndarray, discounts: np.ndarray, value: float, gamma: float
-) -> str:
-    """The usual mistake that gives this target; rewards and discounts [n] float64."""
-    n, last = len(rewards), discounts[-1]
-    powers = gamma ** np.arange(n)  # [n] float64
-    undiscounted, after = powers @ rewards, gamma**n * value
-    usual = [
-        (
-            rewards.sum() + gamma * value * last,
-            f"Your target uses γ once, but the row spans {n} steps.",
+def target_parts(
+    rewards: np.ndarray, discounts: np.ndarray, gamma: float
+) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
+    """What the usual mistakes make of a target's parts; see `mistakes`.
+
+    The parts are the sum of the rewards, and the factors of the value by γ and by the discounts.
+    """
+    n, own = len(rewards), np.cumprod(discounts)  # [n] float64
+    powers, before = gamma ** np.arange(n), np.append(1.0, discounts[:-1])  # both [n] float64
+    sums = {
+        "": powers @ (rewards * np.cumprod(before)),
+        "Each reward is discounted by the steps before it.": rewards.sum(),
+        "The first reward is not discounted: γ^0.": gamma * powers @ rewards,
+        "A discount multiplies the rewards after it, not the reward of its own step.": (
+            powers @ (rewards * own)
         ),
-        (
-            undiscounted + gamma * value * last,
-            f"The value comes {n} steps later: γ^{n}, not γ.",
+        "A discount multiplies all later rewards, not only the next one.": (
+            powers @ (rewards * before)
         ),
-        (
-            undiscounted + powers[-1] * value * last,
-            f"The value comes one step after the last reward: γ^{n}.",
+        "A discount also multiplies all later rewards, not only the value.": powers @ rewards,
+    }
+    factors = {
+        "": gamma**n,
+        f"The value comes {n} steps later: γ^{n}, not γ.": gamma,
+        f"The value comes one step after the last reward: γ^{n}.": powers[-1],
+        "The value is discounted, too.": 1.0,
+        f"γ^{USUAL_N} is right for {USUAL_N} steps only: take n from len(rewards).": gamma**USUAL_N,
+    }
+    ends = {
+        "": own[-1],
+        "You use only the last discount: each one multiplies all that comes after it.": (
+            discounts[-1]
         ),
-        (
-            gamma * undiscounted + after * last,
-            "The first reward is not discounted: γ^0.",
-        ),
-        (
-            rewards.sum() + after * last,
-            "Each reward is discounted by the steps before it.",
-        ),
-        (
-            undiscounted + gamma**USUAL_N * value * last,
-            f"γ^{USUAL_N} is right for {USUAL_N} steps only: take n from len(rewards).",
-        ),
-        (
-            powers @ (rewards * np.cumprod(discounts)) + after * discounts.prod(),
-            "A discount multiplies the rewards after it, not the reward of its own step.",
-        ),
-    ]
-    if not last:
-        end = "The episode terminated in this row: a discount of 0 ends the sum."
-        usual.append((undiscounted + after, end))
-    elif discounts.prod() < 1:
-        later = "A discount also multiplies all later rewards, not only the value."
-        usual.append((undiscounted + after * discounts.prod(), later))
-        before = np.append(1.0, discounts[:-1])  # [n] float64: of the step before each reward
-        single = "A discount multiplies all later rewards, not only the next one."
-        usual.append((powers @ (rewards * before) + after * discounts.prod(), single))
-        earlier = "You use only the last discount: each one multiplies all that comes after it."
-        usual.append((undiscounted + after * last, earlier))
-    hints = [text for wrong, text in usual if np.isclose(given, wrong)]
-    return hints[0] if hints else "r₁ + γ d₁ r₂ + γ² d₁ d₂ r₃ + …, and then the value."
+        "The episode terminated in this row: a discount of 0 ends the sum.": 1.0,
+    }
+    return sums, factors, ends
 
 
 def _target_of_a_row(

@@ -12,6 +12,7 @@ from scipy import stats
 
 from labkit.teaching import exercises_rows
 from labkit.teaching.exercises import Exercise, WrongAnswer, call, mistakes, number_of
+from labkit.teaching.exercises_replay import target_parts
 
 
 def squashed_log_prob(answer: Callable) -> None:
@@ -82,21 +83,9 @@ def row_target(answer: Callable) -> None:
 
 
 def _compare_target(answer: Callable, discounts: np.ndarray, q1: float, q2: float) -> None:
-    n, last, log_pi, alpha, gamma = len(discounts), discounts.prod(), 3.0, 0.5, 0.9
-    reported, powers = np.arange(1.0, n + 1), gamma ** np.arange(n)  # [n] float64
-    rewards = reported * np.cumprod(np.append(1.0, discounts[:-1]))  # [n] float64
-    sums = {
-        "": powers @ rewards,
-        "Each reward is discounted by the steps before it.": rewards.sum(),
-        "The first reward is not discounted: γ^0.": gamma * powers @ rewards,
-    }
-    factors = {
-        "": gamma**n,
-        f"Your target uses γ once, but the row spans {n} steps.": gamma,
-        f"The value comes one step after the last reward: γ^{n}.": powers[-1],
-        "The value is discounted, too.": 1.0,
-        "γ^5 is right for a row of 5 steps only: take n from len(rewards).": gamma**5,
-    }
+    n, log_pi, alpha, gamma = len(discounts), 3.0, 0.5, 0.9
+    rewards = np.arange(1.0, n + 1)  # [n] float64
+    sums, factors, ends = target_parts(rewards, discounts, gamma)
     (lower, higher), bonus = sorted([q1, q2]), -alpha * log_pi
     values = {
         "": lower + bonus,
@@ -106,25 +95,12 @@ def _compare_target(answer: Callable, discounts: np.ndarray, q1: float, q2: floa
         "You take the higher critic: SAC takes the lower.": higher + bonus,
         "You take the mean of the critics: SAC takes the lower.": (lower + higher) / 2 + bonus,
     }
-    given = number_of(call(answer, reported, discounts, q1, q2, log_pi, alpha, gamma))
-    true = sums[""] + factors[""] * values[""] * last
+    given = number_of(call(answer, rewards, discounts, q1, q2, log_pi, alpha, gamma))
+    true = sums[""] + factors[""] * values[""] * ends[""]
     if np.isclose(given, true, rtol=1e-4):
         return
     found = f"Discounts {discounts.tolist()}: {true:.2f} is right, yours is {given:.2f}. "
-    if not last and given > true:
-        raise WrongAnswer(
-            f"{found}The episode terminated in this row: no value follows a discount of 0."
-        )
-    if not last and np.isclose(given, powers[:-1] @ rewards[:-1]):
-        raise WrongAnswer(
-            f"{found}A discount multiplies what comes after its step, not the reward of its step."
-        )
-    only_last = powers @ reported + factors[""] * values[""] * discounts[-1]
-    if 0 < last < 1 and np.isclose(given, only_last):
-        raise WrongAnswer(
-            f"{found}You use only the last discount: each one multiplies all that comes after it."
-        )
-    hint = mistakes(given, lambda a, b, c: a + b * c * last, sums, factors, values)
+    hint = mistakes(given, lambda a, b, c, d: a + b * c * d, sums, factors, ends, values)
     raise WrongAnswer(
         f"{found}{hint or 'r₁ + γ d₁ r₂ + γ² d₁ d₂ r₃ + …, and then the soft value.'}"
     )

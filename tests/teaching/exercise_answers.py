@@ -342,7 +342,7 @@ WRONG: dict[str, Wrong] = {
     "02.9": {
         "γ once": (
             "n_step_target = lambda r, d, v, g: r.sum() + g * d.prod() * v",
-            "Your target uses γ once, but the row spans 5 steps",
+            "by the steps before it. The value comes 5 steps later: γ^5, not γ.",
         ),
         "value too near": (
             "n_step_target = lambda r, d, v, g: g ** np.arange(5) @ r + g * d.prod() * v",
@@ -473,7 +473,7 @@ WRONG: dict[str, Wrong] = {
         "of the action": (log_prob("-0.5 * np.tanh(u) ** 2"), "log N(u; μ, σ) − log(1 − tanh² u)"),
     },
     "03.4": {
-        "γ once": (soft_row(factor="g"), "Your target uses γ once, but the row spans 5 steps."),
+        "γ once": (soft_row(factor="g"), "The value comes 5 steps later: γ^5, not γ."),
         "no entropy": (soft_row(value="min(q, p)"), "You forgot the entropy term"),
         "entropy added": (
             soft_row(value="min(q, p) + a * l"),
@@ -484,18 +484,18 @@ WRONG: dict[str, Wrong] = {
         "mean critic": (soft_row(value="(q + p) / 2 - a * l"), "You take the mean of the critics"),
         "plain sum": (soft_row(total="r.sum()"), "Each reward is discounted by the steps before"),
         "γ too small": (soft_row(factor="f[-1]"), "one step after the last reward: γ^5"),
-        "γ to the fifth": (soft_row(factor="g**5"), "γ^5 is right for a row of 5 steps only"),
+        "γ to the fifth": (soft_row(factor="g**5"), "γ^5 is right for 5 steps only"),
         "γ too early": (soft_row(total="g * f @ r"), "The first reward is not discounted"),
         "entropy today": (
             soft_row(value="min(q, p) - a * l / g ** len(r)"),
             "The entropy term is part of the value: discount it, too",
         ),
-        "own discount": (soft_row(total="f @ (r * d)"), "not the reward of its step"),
-        "past the fall": (soft_row(end="1"), "no value follows a discount of 0"),
+        "own discount": (soft_row(total="f @ (r * d)"), "not the reward of its own step"),
+        "past the fall": (soft_row(end="1"), "a discount of 0 ends the sum"),
         "the last discount": (soft_row(), "You use only the last discount"),
         "two mistakes": (
             soft_row(factor="g", value="max(q, p) - a * l"),
-            "but the row spans 5 steps. You take the higher critic",
+            "γ^5, not γ. You take the higher critic",
         ),
         "no value": (soft_row(value="0"), "and then the soft value"),
     },
