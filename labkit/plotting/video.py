@@ -96,7 +96,8 @@ def record_episode(
             last = over or steps == max_steps
             # Frame k shows the state at k / fps seconds, to the nearest step.
             if last or steps == int(shown / (fps * dt) + 0.5):
-                metres = None if start is None else physics.forward_position(env) - start
+                here = physics.forward_position(env)
+                metres = None if here is None or start is None else here - start
                 picture, text = frame(env, *size), caption_of(steps * dt, metres, return_)
                 if not last:  # with the last state the video would be one frame too long
                     write(_stamp(picture, text))
