@@ -324,15 +324,14 @@ def _draw_breakdown(axes: Axes, results: dict[str, Any]) -> None:
 
 def _draw_growth(axes: Axes, results: dict[str, Any]) -> None:
     growth = results["growth"]
-    for size, rates in zip(growth["sizes"], growth["rates"], strict=True):
-        axes.plot([size] * len(rates), rates, "o", color="black", markersize=3.5)
-    axes.plot(growth["sizes"], growth["rate"], color=BLUE, marker="o")
+    for rates in zip(*growth["rates"], strict=True):  # as in the table, each round by itself
+        axes.plot(growth["sizes"], rates, "o-", color=BLUE, alpha=0.5, linewidth=1, markersize=4)
     for size, mib in zip(growth["sizes"], growth["resident_mib"], strict=True):
         axes.annotate(f"{mib:.0f} MiB", (size, 0), (0, 6), textcoords="offset points", ha="center")
     axes.set_xscale("log")
     axes.set_xticks(growth["sizes"], [f"{size:,}".replace(",", " ") for size in growth["sizes"]])
     axes.minorticks_off()
     axes.set_ylim(0, 1.2 * max(max(rates) for rates in growth["rates"]))
-    axes.set_xlabel("stored transitions (under each point: resident memory)")
+    axes.set_xlabel("stored transitions (line: one round; below: resident memory)")
     axes.set_ylabel("iterations per second")
     axes.margins(x=0.12)

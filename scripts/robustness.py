@@ -93,7 +93,7 @@ def contents(played: pd.DataFrame) -> tuple[str, dict[str, Figure]]:
     groups = {folder: own for folder, own in groups.items() if not own.empty}
     figures = {
         f"{folder.name}.png": robustness_plots.card(
-            own, mass, f"the policy `{name_of(folder)}` under disturbances"
+            own, mass, f"the policy {name_of(folder)} under disturbances"
         )
         for folder, own in groups.items()
     }

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from trials import read
 
 from benchmarks import standard_plan
@@ -327,9 +328,10 @@ def figure(runs: Sequence[TrackedRun], reference: pd.DataFrame) -> Figure:
         for axes, env in zip(panels, standard_plan.ACTIONS, strict=True):
             curves = reference[reference.env_name == env].groupby("env_step")["return"]
             mean, twice = curves.mean(), 2 * curves.std()
-            axes.plot(mean.index, mean, color=style.GREY, label="published, mean")
-            band = {"color": style.GREY, "alpha": 0.2, "linewidth": 0}
-            axes.fill_between(mean.index, mean - twice, mean + twice, label="± 2 sd", **band)
+            axes.plot(mean.index, mean, color="black", linestyle="--", label="published, mean")
+            label = "published, ± 2 standard deviations over seeds"
+            band = {"color": style.GREY, "alpha": 0.2, "linewidth": 0, "label": label}
+            axes.fill_between(mean.index, mean - twice, mean + twice, **band)
             for settings, label in standard_plan.LABELS.items():
                 chosen = [
                     run.rows.set_index("env_step").returns.map(np.mean)
@@ -349,5 +351,6 @@ def figure(runs: Sequence[TrackedRun], reference: pd.DataFrame) -> Figure:
             for axes in panels
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
         }
+        handles["faint: single seeds"] = Line2D([], [], color=style.GREY, alpha=0.4, linewidth=1)
         drawn.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=2)
     return drawn

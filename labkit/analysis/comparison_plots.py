@@ -16,6 +16,7 @@ from labkit.plotting.run_plots import NothingToDraw
 
 # Grey is for published results, and for settings beyond the sixth.
 BASELINE = "black"
+MARKERS = "os^Dv*"  # of the colours, for readers who cannot distinguish them
 COLORS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, "#E69F00", "#56B4E9")
 MOST_WITH_SEEDS = 4  # settings in a figure of curves that also shows their single seeds
 MAX_LABEL_LENGTH = 60  # characters of a setting's name in a legend
@@ -64,7 +65,8 @@ def curves(
             if name == baseline:
                 _curve(axes, table, name, BASELINE, seeds)
             elif name in others[: len(COLORS)]:
-                _curve(axes, table, name, COLORS[others.index(name)], seeds)
+                place = others.index(name)
+                _curve(axes, table, name, COLORS[place], seeds, MARKERS[place])
             else:
                 _grey_curve(axes, table, last=name == others[-1])
         # The published curve may be longer: its end would leave a part of the axes empty.
@@ -151,7 +153,8 @@ def power_over_seeds(std: float, differences: Sequence[float]) -> Figure:
     """
     counts = np.arange(2, MAX_SEEDS + 1)
     with style.subplots(8, 3.6) as (figure, axes):
-        axes.axhline(0.8, color=style.GREY, linewidth=1, linestyle="--", label="power 0.8")
+        axes.axhline(0.8, color=style.GREY, linewidth=1, linestyle="--")
+        axes.text(2, 0.81, "power 0.8", color=style.GREY, va="bottom", fontsize=9)
         for color, difference in zip(COLORS, differences, strict=False):
             powers = [statistics.power(difference, (std, std), n, 0.05) for n in counts]
             label = f"{difference:.2g} ({difference / std:.2g} σ)"
@@ -175,7 +178,9 @@ def _by_setting(runs: Sequence[TrackedRun], budget: int) -> dict[str, list[Track
     }
 
 
-def _curve(axes: Axes, table: pd.DataFrame, name: str, color: str, seeds: bool) -> None:
+def _curve(
+    axes: Axes, table: pd.DataFrame, name: str, color: str, seeds: bool, marker: str = ""
+) -> None:
     rows = table.to_numpy()
     bounds = [statistics.bootstrap_interval(row) for row in rows]
     if seeds:
@@ -188,7 +193,7 @@ def _curve(axes: Axes, table: pd.DataFrame, name: str, color: str, seeds: bool) 
         # Of fewer than four seeds the interquartile mean is the mean.
         label += f": {'interquartile ' * (rows.shape[1] > 3)}mean of {rows.shape[1]} seeds"
         label += f", {statistics.interval_label(rows.shape[1])}" if all(bounds) else ""
-    axes.plot(table.index, _iqm(rows), color=color, label=label)
+    axes.plot(table.index, _iqm(rows), color=color, label=label, marker=marker, markersize=4.5)
 
 
 def _grey_curve(axes: Axes, table: pd.DataFrame, last: bool) -> None:

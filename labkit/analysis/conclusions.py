@@ -3,6 +3,7 @@
 A setting counts once for each seed, and needs two seeds for a verdict.
 """
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +25,7 @@ from labkit.parameters import brief, invalid
 
 NAME = "baseline"  # the name of the baseline's setting in tables and figures
 SIGNIFICANCE = 0.05
+LINE = 95  # characters of a printed line, which fit the width of a notebook
 COLUMNS = ["seeds", "difference", "low", "high", "p", "corrected"]
 
 
@@ -148,7 +150,11 @@ def verdict(compared: pd.DataFrame, setting: str) -> str:
 
 
 def verdicts(compared: pd.DataFrame) -> str:
-    """A line for each row of `against`, or one that says why there is none."""
+    """A sentence for each row of `against`, or one that says why there is none.
+
+    Each begins in a line of its own. JupyterLab breaks longer lines inside words and numbers.
+    """
     if compared.empty:
         return f"Nothing to compare: no second setting, or {NAME}, has two seeds or more."
-    return "\n".join(verdict(compared, str(name)) for name in compared.index)
+    sentences = [verdict(compared, str(name)) for name in compared.index]
+    return "\n".join(textwrap.fill(each, LINE, subsequent_indent="  ") for each in sentences)

@@ -50,10 +50,10 @@ def overlay(
     if edge is not None:
         draw.line([tuple(end) for end in edge], (*LINE, 210), 2 * SHARP)
     for text, (x, y) in labels:
+        if not 0 <= x <= picture.width:  # its mark is outside: the number would be cut
+            continue
         half = draw.textlength(text, font) / 2 + 3 * SHARP
-        if 0 <= x <= picture.width:  # its mark is in the picture: so is all of the number
-            x = min(max(x, half), picture.width - half)
-        place = (x, y - SHARP * height / 90)
+        place = (min(max(x, half), picture.width - half), y - SHARP * height / 90)
         draw.text(place, text, (*LINE, 255), font, "ms", stroke_width=2, stroke_fill="white")
     small = np.asarray(picture.resize(size, Image.Resampling.BOX), np.float32)
     return small[..., :3], small[..., 3] / 255

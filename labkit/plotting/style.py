@@ -10,7 +10,8 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# From Okabe and Ito's palette, which readers with any kind of colour vision can distinguish.
+# From Okabe and Ito's palette, and a grey. Readers without red or green cones cannot tell all of
+# them apart as thin lines: two lines in one panel also need different markers or dashes.
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#767676"
 
 STYLE: dict[Any, Any] = {

@@ -153,7 +153,8 @@ def record_evaluated(
 def caption_of(seconds: float, metres: float | None, return_: float) -> str:
     """A caption of two lines: simulated time and metres forward (None: unknown); the return."""
     walked = "" if metres is None else f"   {metres:.2f} m"
-    return f"{seconds:.1f} s{walked}\nreturn {return_:+.2f}"
+    rounded = round(return_, 2) + 0.0  # no "-0.00"
+    return f"{seconds:.1f} s{walked}\nreturn {rounded:+.2f}"
 
 
 def _even(name: str, pixels: int) -> int:

@@ -500,3 +500,8 @@ def test_episodes_of_an_evaluation_are_recorded_again(tmp_path):
     assert len(set(seen.returns)) > 1
     for name, place in chosen.items():
         assert found[name].return_ == pytest.approx(seen.returns[place])
+
+
+def test_a_caption_has_no_minus_before_zero():
+    assert video.caption_of(3.2, None, -0.003) == "3.2 s\nreturn +0.00"
+    assert video.caption_of(3.2, 0.58, -0.006) == "3.2 s   0.58 m\nreturn -0.01"
