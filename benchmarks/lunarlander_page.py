@@ -202,9 +202,10 @@ def draw(folders: Sequence[Path]) -> Figure:
             if not replaced:
                 last, seed = table.iloc[-1], run_directory.read_config(folder).seed
                 # A number only: the words of neighbouring ends would overlap.
-                place = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center"}
+                place = {"xytext": (7, 0), "textcoords": "offset points", "va": "center"}
+                place["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
                 end = (last.env_step, last.eval_return)
-                axes.annotate(str(seed), end, color=look["color"], fontsize=9, **place)
+                axes.annotate(str(seed), end, color=look["color"], fontsize=9, zorder=5, **place)
         for colour, label in ((BLUE, "local executor"), (ORANGE, "Ray, one worker")):
             axes.plot([], [], "o-", color=colour, markersize=4, label=label)
         if any("replaced" in folder.name for folder in folders):

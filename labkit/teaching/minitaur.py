@@ -1,8 +1,7 @@
 """The Minitaur: what it observes and does, and the tracked robot that walks (notebooks 03, 05)."""
 
-import base64
-import html
 import itertools
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path(labkit.__file__).parents[1] / "results" / "minitaur"  # only in the repository
 POLICY = RESULTS / TRACKED_POLICY.name
+CLIP = "one episode of the trained robot: it walks forward"
 LEGS = ("front left", "back left", "front right", "back right")
 OBSERVATION_GROUPS = (  # (what, unit, numbers), in the order of the observation
     ("motor angle", "rad", 8),
@@ -124,14 +124,11 @@ def show_clip(folder: Path = POLICY) -> None:
     if not (folder / "after.mp4").exists():
         print("no clip: the tracked results are in the repository only")
         return
-    data = base64.b64encode((folder / "after.mp4").read_bytes()).decode()
-    label = html.escape(description(folder))
-    source = f'src="data:video/mp4;base64,{data}"'
-    style = 'style="max-width:100%"'
-    video = f'<video controls loop muted playsinline {style} aria-label="{label}" {source}></video>'
-    display.display(display.HTML(video))
+    look = 'controls loop muted playsinline style="max-width:100%"'
+    look += f' aria-label="Video of {CLIP}"'
+    display.display(display.Video(folder / "after.mp4", embed=True, html_attributes=look))
     strip = (folder / "strip.png").read_bytes()
-    display.display(display.Image(strip, alt=f"Film strip of the trained robot: {label}"))
+    display.display(display.Image(strip, alt=f"Film strip of {CLIP}"))
     print(description(folder))
 
 
@@ -155,8 +152,10 @@ def show_replay(folder: Path = POLICY) -> None:
 
 
 def description(folder: Path = POLICY) -> str:
-    """How long a tracked run trained, and its final evaluation."""
+    """How long a tracked run trained, and its final evaluation, in lines of a notebook's width."""
     last = read_metrics(folder).dropna(subset="eval_return").iloc[-1]
     score = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
     seed, steps = read_config(folder).seed, grouped(int(last.env_step))
-    return f"Seed {seed} after {steps} env steps, deterministic: {score}."
+    return textwrap.fill(
+        f"Training seed {seed} after {steps} env steps, deterministic: {score}.", 95
+    )
