@@ -4,6 +4,7 @@ Each command imports its module when it is called: `--help` loads neither paperm
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,20 @@ parameters_option = click.option(
 )
 
 
+def unique(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The values by parameter.
+
+    Raises:
+        ParameterError: a parameter is given twice.
+    """
+    values: dict[str, str] = {}
+    for name, text in pairs:
+        if name in values:
+            raise ParameterError(f"`{name}` is given twice, as {values[name]!r} and as {text!r}")
+        values[name] = text
+    return values
+
+
 @click.group(cls=CommandGroup, context_settings={"show_default": True})
 @click.version_option(__version__, prog_name="labkit")
 def main() -> None:
@@ -65,7 +80,7 @@ def run(notebook: Path, pairs: tuple[tuple[str, str], ...]) -> None:
     """
     from labkit.cli.run import run_notebook
 
-    sys.exit(run_notebook(notebook, dict(pairs)))
+    sys.exit(run_notebook(notebook, unique(pairs)))
 
 
 @main.command(
@@ -97,7 +112,7 @@ def sweep(
     """
     from labkit.cli.sweep import run_sweep
 
-    sys.exit(run_sweep(notebook, seeds.replace(",", " ").split(), dict(pairs), into, workers))
+    sys.exit(run_sweep(notebook, seeds.replace(",", " ").split(), unique(pairs), into, workers))
 
 
 @main.command(

@@ -87,6 +87,8 @@ def make_environment(
             wrong, or a seed or time limit that is not allowed.
     """
     max_episode_steps = check_max_episode_steps(max_episode_steps)
+    if not isinstance(bootstrap_time_limits, bool):
+        raise invalid("bootstrap_time_limits", bootstrap_time_limits, "True or False")
     if seed is not None:
         seed = check_int("seed", seed, 0, MAX_SEED, "or None")
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 import imageio_ffmpeg
 import numpy as np
 
-from labkit.errors import StorageError, storage
+from labkit.errors import ParameterError, StorageError, storage
 from labkit.parameters import invalid
 
 CRF = (27, 32, 37, 42, 47)  # x264 quality; a later value is used when the file is too large
@@ -50,6 +50,8 @@ def writing(
                 sent += 1
 
             yield add
+        if not sent:
+            raise ParameterError(f"a video has one frame or more, and {path} would have none")
         _check_frames(draft, path, sent)
         with storage(path):
             if max_bytes is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from labkit.errors import DivergedError, ParameterError
-from labkit.parameters import echo
+from labkit.parameters import MANY, check_int, echo
 from labkit.replay.n_step import NStepWriter
 from labkit.replay.transitions import Transition, Write
 from labkit.sac.policies import Policy, RepeatedPolicy, action_repeat
@@ -32,11 +32,13 @@ def play(
         Each transition, and whether the episode is over.
 
     Raises:
-        ParameterError: an action has another shape than those of the environment.
+        ParameterError: an action has another shape than those of the environment, or the policy's
+            `action_repeat` is not a whole number above 0.
         DivergedError: an action is infinite or not a number.
         BrokenEnvironmentError: see `CheckedEnv`.
     """
-    repeat, left = action_repeat(policy), 0
+    repeat = check_int("policy.action_repeat", action_repeat(policy), 1, MANY, "env steps")
+    left = 0
     shape = env.action_spec().shape
     while not time_step.is_last():
         observation = time_step.observation

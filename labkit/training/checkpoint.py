@@ -82,8 +82,10 @@ def save(
             (folder / f"{old:09d}").rename(deleted)
             shutil.rmtree(deleted, ignore_errors=True)
     except RunError:
+        shutil.rmtree(partial, ignore_errors=True)
         raise
     except (OSError, RuntimeError, IndexError) as error:  # Reverb raises the last for a full disk
+        shutil.rmtree(partial, ignore_errors=True)  # it may be all that fills the disk
         reason = getattr(error, "strerror", None) or first_line(error)
         what = f"no checkpoint could be written to {folder} at gradient step {step}"
         raise StorageError(f"{what} ({reason})") from None

@@ -250,6 +250,7 @@ class Learner:
 
         Raises:
             StorageError, StalledError: see `checkpoint.save`.
+            DivergedError: a weight is infinite or not a number, so nothing could resume from it.
         """
         state = {
             "executor": self.executor,
@@ -260,6 +261,9 @@ class Learner:
             **state,
         }
         arrays = [variable.numpy() for variable in state_variables(self.agent)]
+        if not all(np.isfinite(array).all() for array in arrays):
+            what = "the agent has weights that are infinite or not a number"
+            raise DivergedError(f"{what} after gradient step {self.step}")
         checkpoint.save(self.folder, self.step, arrays, state, self.replay, evaluations)
         self.saved_step, self._saved_seconds = self.step, self.seconds()
 

@@ -96,7 +96,7 @@ def train(
     new, given = run is None, components is not None
     run = run or open_run("", config)
     check_same(run.path, run.config, config)
-    folder = run.path / "checkpoints"
+    folder = (run.path / "checkpoints").absolute()  # an environment may change the directory
     with contextlib.ExitStack() as stack:
         if new:
             stack.enter_context(removed_if_rejected(run))
@@ -107,8 +107,7 @@ def train(
         stack.enter_context(contextlib.closing(watchdog))
         stack.enter_context(name_last_checkpoint(folder))
         if components is None:
-            snapshots = (folder / "reverb").absolute()  # an environment may change the directory
-            components = build(config, make_env, snapshots, max_episode_steps, watchdog)
+            components = build(config, make_env, folder / "reverb", max_episode_steps, watchdog)
             stack.callback(components.close)
             for env in (components.collect_env, components.eval_env):
                 stack.callback(env.close)

@@ -67,3 +67,11 @@ def test_any_other_error_keeps_its_traceback(monkeypatch):
 @pytest.mark.parametrize("arguments", [["swep"], ["run"], ["run", "x.ipynb", "-p", "seed"]])
 def test_a_wrong_usage_has_status_2(arguments):
     assert CliRunner().invoke(main, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_a_parameter_that_is_given_twice_is_named(command):
+    arguments = [command, "x.ipynb", "-p", "seed", "1", "-p", "seed", "2"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert result.stderr == "ParameterError: `seed` is given twice, as '1' and as '2'\n"

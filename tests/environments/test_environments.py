@@ -65,6 +65,8 @@ def test_a_time_limit_terminates_where_that_is_configured():
     """As gym's own time limit has it: at the registered one, and at another."""
     still = lambda step: np.zeros(8, np.float32)  # noqa: E731
     assert play(make_environment(NAME, seed=0, bootstrap_time_limits=False), still).discount == 0.0
+    with pytest.raises(ParameterError, match="`bootstrap_time_limits` must be True or False"):
+        make_environment(NAME, seed=0, bootstrap_time_limits="no")
     shorter = make_environment(NAME, seed=0, max_episode_steps=50, bootstrap_time_limits=False)
     step, taken = shorter.reset(), 0
     while not step.is_last():

@@ -505,3 +505,12 @@ def test_episodes_of_an_evaluation_are_recorded_again(tmp_path):
 def test_a_caption_has_no_minus_before_zero():
     assert video.caption_of(3.2, None, -0.003) == "3.2 s\nreturn +0.00"
     assert video.caption_of(3.2, 0.58, -0.006) == "3.2 s   0.58 m\nreturn -0.01"
+
+
+def test_a_video_without_a_frame_replaces_none(tmp_path):
+    (tmp_path / "a.mp4").write_bytes(b"an older video")
+    writing = mp4.writing(tmp_path / "a.mp4", (WIDTH, HEIGHT), 25)
+    with pytest.raises(ParameterError, match="one frame or more"), writing:
+        pass
+    assert (tmp_path / "a.mp4").read_bytes() == b"an older video"
+    assert leftovers(tmp_path) == ["a.mp4"]

@@ -10,6 +10,7 @@ import tensorflow as tf
 import labkit
 from labkit.cli import watch
 from labkit.environments.make import make_environment
+from labkit.errors import ParameterError
 from labkit.sac import agent as agents
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
@@ -55,6 +56,13 @@ def test_each_episode_begins_with_a_new_action(recorder, repeat, actions):
     assert raw.taken[-2:] == [actions, actions]
     assert result.lengths == (LENGTH, LENGTH), "env steps, not actions"
     assert result.returns == (LENGTH, LENGTH)
+
+
+@pytest.mark.parametrize("repeat", [0, -1, 1.5, None])
+def test_a_policy_with_another_action_repeat_is_rejected(recorder, repeat):
+    policy = type("Odd", (), {"action_repeat": repeat, "__call__": lambda self, o: o})()
+    with pytest.raises(ParameterError, match=r"`policy\.action_repeat` must be a whole number"):
+        evaluate(recorder[1], policy, 1, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,7 @@ def test_a_full_disk_under_reverb_is_named(tmp_path):
 
     with pytest.raises(StorageError, match=r"gradient step 1 \(No space left on device\)"):
         checkpoint.save(tmp_path / "checkpoints", 1, [], {}, Full())
+    assert list((tmp_path / "checkpoints").iterdir()) == [], "what fills the disk is removed"
 
 
 def test_a_stalled_server_is_not_taken_for_a_full_disk(tmp_path):

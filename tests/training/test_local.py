@@ -516,6 +516,24 @@ def test_an_infinite_loss_is_named(small_config, tmp_path):
         labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Broken)
 
 
+def test_weights_that_are_not_numbers_are_not_saved(small_config, tmp_path, monkeypatch):
+    """The loss of the step that makes them may still be finite; nothing resumes from them."""
+    take_steps = learner.Learner.gradient_steps
+
+    def overflow(self, count):
+        result = take_steps(self, count)
+        weights = self.agent._critic_network_1.trainable_variables[0]
+        weights.assign(tf.fill(weights.shape, np.nan))
+        return result
+
+    monkeypatch.setattr(learner.Learner, "gradient_steps", overflow)
+    config = small_config(env_name="Target", num_iterations=1, eval_interval=0)
+    run = run_directory.open_run(tmp_path / "run", config)
+    with pytest.raises(DivergedError, match=r"weights .* gradient step 1; .* none yet"):
+        labkit.train(config, run, make_env=Target)
+    assert not list((run.path / "checkpoints").glob("0*"))
+
+
 def flat(policy):
     """All weights and biases of a NumPy policy, in one vector."""
     return np.concatenate([array.ravel() for layer in policy._layers for array in layer])
