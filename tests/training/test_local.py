@@ -534,6 +534,25 @@ def test_weights_that_are_not_numbers_are_not_saved(small_config, tmp_path, monk
     assert not list((run.path / "checkpoints").glob("0*"))
 
 
+def test_an_environment_may_change_the_directory(small_config, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+
+    def make():
+        os.chdir(tmp_path / "elsewhere")
+        return Target()
+
+    warmed, warm_up = [], components.warm_up
+    counted = lambda *args, **options: warmed.append(1) or warm_up(*args, **options)  # noqa: E731
+    monkeypatch.setattr(local, "warm_up", counted)
+    config = small_config(env_name="Target", eval_interval=0)
+    for total in (config.num_iterations, config.num_iterations + 2):
+        monkeypatch.chdir(tmp_path)
+        longer = attrs.evolve(config, num_iterations=total)
+        labkit.train(longer, run_directory.open_run("run", longer), make_env=make)
+    assert len(warmed) == 1, "the second start resumed the first"
+    assert run_directory.read_metrics(tmp_path / "run").gradient_step.max() == total
+
+
 def flat(policy):
     """All weights and biases of a NumPy policy, in one vector."""
     return np.concatenate([array.ravel() for layer in policy._layers for array in layer])
