@@ -68,7 +68,7 @@ def test_repeated_seeds_and_settings_with_one_seed_are_not_ranked(tmp_path):
     shown = text(execute(tmp_path, runs=str(tmp_path / "runs")))
     assert "4 runs: 3 count, 1 repeat a seed" in shown
     assert "settings with several seeds: 1, with one: 1" in shown
-    assert re.search(r"^baseline +2 +2\.0 ", shown, re.M), "the mean of 1 and 3"
+    assert re.search(r"^baseline +2 +2\.00 ", shown, re.M), "the mean of 1 and 3"
     assert not re.search(r"^gamma 0\.5 +1 +50", shown, re.M), "ranked"
     assert "Nothing to compare" in shown
     assert "highest IQM of the return: baseline" in shown
@@ -98,7 +98,7 @@ def test_runs_of_a_gymnasium_environment_without_distances(tmp_path):
         write_run(tmp_path / "runs" / f"b{seed}", seed, [-1300.0, -400.0 - 9 * seed], **changed)
     outputs = execute(tmp_path, runs=str(tmp_path / "runs"), level=-200.0)
     shown = text(outputs)
-    assert re.search(r"^baseline +3 +-151\.0 ", shown, re.M), "the defaults of that environment"
+    assert re.search(r"^baseline +3 +-151\.00 ", shown, re.M), "the defaults of that environment"
     assert "IQM of gamma 0.5 minus baseline is -258.00" in shown
     assert re.search(r"^baseline +30 +30 +30$", shown, re.M), "env steps to -200"
     assert "highest IQM of the return: baseline; furthest: nothing walks here" in shown
@@ -158,4 +158,4 @@ def test_the_committed_replay_is_the_tracked_file(committed):
     page = re.search('<iframe srcdoc="(.*?)"', viewer.data["text/html"])[1]
     assert html.unescape(page) == (tracked / "replay.html").read_text()
     assert base64.b64decode(strip.data["image/png"]) == (tracked / "replay.png").read_bytes()
-    assert described.text.startswith("Seed ")
+    assert described.text.startswith("Training seed ")
