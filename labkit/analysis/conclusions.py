@@ -152,7 +152,7 @@ def verdict(compared: pd.DataFrame, setting: str) -> str:
 def verdicts(compared: pd.DataFrame) -> str:
     """A sentence for each row of `against`, or one that says why there is none.
 
-    Each begins in a line of its own. JupyterLab breaks longer lines inside words and numbers.
+    Each begins on a new line. JupyterLab breaks longer lines inside words and numbers.
     """
     if compared.empty:
         return f"Nothing to compare: no second setting, or {NAME}, has two seeds or more."
