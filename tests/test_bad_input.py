@@ -217,7 +217,8 @@ def finished(path):
 
 def edit_config(**changes):
     def damage(path):
-        run_directory.open_run(path, SACConfig(num_iterations=5))
+        run = run_directory.open_run(path, SACConfig(num_iterations=5))
+        run.log(env_step=301, gradient_step=1)
         content = json.loads((path / "config.json").read_text())
         (path / "config.json").write_text(json.dumps({**content, **changes}))
 

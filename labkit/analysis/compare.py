@@ -244,9 +244,16 @@ def comparable(runs: Sequence[TrackedRun], budget: int) -> tuple[list[TrackedRun
     Returns:
         These runs; and one line with the reason for each run that is left out, or for each seed
         that a setting has several times: `rank` counts each of these runs.
+
+    Raises:
+        ParameterError: no run was evaluated after `budget` gradient steps.
     """
     rows = [(run, run.evaluation_at(budget)) for run in runs]
     most = max((len(row.eval_returns) for _, row in rows if row is not None), default=0)
+    if not most:
+        taken = sorted({int(step) for run in runs for step in run.evaluations.gradient_step})
+        allowed = f"gradient steps after which a run was evaluated, at most {max(taken, default=0)}"
+        raise invalid("budget", budget, allowed)
     kept, left_out = [], []
     for run, row in rows:
         name = f"left out: {run.path}"

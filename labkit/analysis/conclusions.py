@@ -41,12 +41,16 @@ def relative_to(runs: Sequence[TrackedRun], folder: Folder, baseline: str) -> li
     Args:
         runs: as of `compare.find_runs`.
         folder: where they are from.
-        baseline: a setting's name; or a folder in `folder` whose runs have one setting. If all runs
-            are of one environment, `defaults` is the setting with that environment's defaults.
+        baseline: a setting's name; or a folder in `folder` whose runs have one setting. `defaults`
+            is the setting with the defaults of their environment.
 
     Raises:
-        ParameterError: `baseline` is neither.
+        ParameterError: the runs are of several environments, or `baseline` is neither.
     """
+    environments = sorted({run.config.env_name for run in runs})
+    if len(environments) > 1:
+        allowed = f"a folder of runs in one environment; these are of {', '.join(environments)}"
+        raise invalid("runs", str(folder), allowed)
     members = [run for run in runs if run.setting == baseline]
     if not members and isinstance(baseline, str) and baseline:
         inside = Path(folder) / baseline

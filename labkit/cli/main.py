@@ -32,7 +32,21 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
-PATH = click.Path(path_type=Path)
+class _Path(click.Path):
+    """A path with `~` expanded, also in `--out=~/clip.mp4`, where the shell leaves it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Checks that the system can look it up; whether it exists is checked later."""
+        try:
+            path = Path(str(super().convert(value, param, ctx))).expanduser()
+            path.exists()
+        except (OSError, RuntimeError) as error:  # a name that is too long, or ~nobody
+            reason = getattr(error, "strerror", None) or error
+            self.fail(f"{str(value)[:80]!r} is no path here ({reason})", param, ctx)
+        return path
+
+
+PATH = _Path(path_type=Path)
 notebook_argument = click.argument("notebook", type=PATH)
 parameters_option = click.option(
     *("-p", "--parameters", "pairs"),

@@ -24,9 +24,9 @@ from labkit.analysis import compare
 from labkit.cli.run import bar_options, check, check_output, declared, execute
 from labkit.config import SACConfig
 from labkit.errors import ParameterError, storage
-from labkit.parameters import MANY, check_int, invalid
+from labkit.parameters import MANY, check_int, check_no_wildcards, invalid
 from labkit.runtime import LAUNCHER_VARIABLE
-from labkit.training import resuming, run_directory
+from labkit.training import resuming, run_directory, run_lock
 from labkit.training.signals import stop_request
 
 COMPARISON = "05_compare_runs.ipynb"  # next to the notebook of the sweep
@@ -153,13 +153,14 @@ def plan(notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path
     taken = {"seed", "run_dir", "resume"} & set(texts)
     if taken:
         raise ParameterError(f"`{min(taken)}` is not a parameter of a sweep, which sets it itself")
-    for name in ("seed", "run_dir"):
+    for name in ("seed", "run_dir", "resume"):  # without `resume`, one directory holds several runs
         if name not in declared(notebook):
-            allowed = "a notebook that declares it, such as 03_sac_minitaur.ipynb"
-            raise ParameterError(f"a sweep sets `{name}`: it needs {allowed}")
+            allowed = f"a notebook with the parameter `{name}`, such as 03_sac_minitaur.ipynb"
+            raise invalid("notebook", str(notebook), allowed)
     configs = {seed: check(notebook, {**texts, "seed": seed})[1] for seed in seeds}
     if not seeds or len({config.seed for config in configs.values()}) < len(seeds):
         raise invalid("seeds", " ".join(seeds), "one or more different seeds, such as '0 1 2'")
+    check_no_wildcards("--into", into)
     if into.exists() and not into.is_dir():
         raise invalid("--into", str(into), "a folder, or a path where there is nothing yet")
     setting = _directory_name(notebook, texts, configs[seeds[0]])
@@ -170,8 +171,9 @@ def plan(notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path
         if job.finished():  # it may have lost its checkpoints
             theirs = run_directory.read_config(run_dir)
             resuming.check_same(run_dir, theirs, config, but=("num_iterations",))
-        elif (run_dir / "config.json").exists():
-            resuming.check_resumable(run_dir, config)
+        else:
+            run_directory.check_usable(run_dir, config)
+            run_lock.check_free(run_dir, run_lock.TRAINING)
         jobs.append(job)
     return jobs
 

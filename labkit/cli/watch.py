@@ -1,5 +1,6 @@
 """Plays the policy of a run and records two episodes: `labkit watch`."""
 
+import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -38,7 +39,7 @@ def tracked_policy() -> Path:
 
 
 def check_out(out: Path | None) -> None:
-    """Rejects an invalid file name for the clip, or the name of an existing file.
+    """Rejects an invalid file name for the clip, an existing file, and a folder of others.
 
     Raises:
         ParameterError: says what is allowed.
@@ -48,6 +49,9 @@ def check_out(out: Path | None) -> None:
     if out.suffix != ".mp4" or out.exists() or out.is_symlink():
         allowed = "a new file whose name ends in .mp4; labkit overwrites no other clip than its own"
         raise invalid("--out", str(out), allowed)
+    folder = next(parent for parent in out.absolute().parents if parent.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise invalid("--out", str(out), f"a file in a folder that can be written, not {folder}")
 
 
 def record(folder: Path, seed: int, out: Path) -> None:
@@ -86,6 +90,10 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
     ):
         what = f"its environment is not {config.env_name!r} as registered here ({differing})"
         raise ParameterError(f"{folder} cannot be played: {what}")
+    sizes = env.observation_spec().shape, env.action_spec().shape
+    if sizes != ((policy.observation_size,), policy.low.shape):
+        what = f"its policy maps {policy.observation_size} numbers to {policy.low.size} actions"
+        raise ParameterError(f"{folder} cannot be played: {what}, unlike {config.env_name}")
     return env, RepeatedPolicy(lambda one: policy.actions(one[None])[0], config.action_repeat)
 
 

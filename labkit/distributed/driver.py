@@ -29,10 +29,7 @@ from labkit.replay.transitions import Layout, layout_of
 from labkit.sac.collector import env_steps_of
 from labkit.strategy import learner_gpus
 from labkit.training import checkpoint, run_lock
-from labkit.training.components import (
-    MakeEnv,
-    check_config_and_run,
-)
+from labkit.training.components import MakeEnv, check_config_and_run
 from labkit.training.environment_record import check_same_environment
 from labkit.training.learner import check_executor, name_last_checkpoint
 from labkit.training.progress import Phases
@@ -166,6 +163,9 @@ class Driver:
         self._replay_fault: dict[str, Any] | None = None  # while the learner restarts with it
         self._deadline: float | None = None  # of a stop that was requested
         self._saving = False  # after that
+        self._told: set[tuple[Any, int]] = set()  # process and number of the learner's messages
+        if not ray_summary.read(run.path):  # a run that is killed was on Ray, too
+            ray_summary.write(run, {"faults": []})
         path, start = run.path.resolve(), self.supervisor.start_actor
         self.folder = path / "checkpoints"
         server = f"{ray.util.get_node_ip_address()}:{ports.free_port()}"
@@ -224,6 +224,7 @@ class Driver:
                 for restart in self.supervisor.poll(0.2):
                     self._report_restart(restart)
                 self.outcome = self.supervisor.result("learner")
+                self._print_messages()
                 self._show(display)
             if not stop:  # the last episodes ended between two looks at the evaluator
                 display.reached("evaluation", self.config.num_eval_episodes)
@@ -243,6 +244,14 @@ class Driver:
             self._saving = True
             self._deadline = learner.answered_at + STOP_SECONDS
         return time.monotonic() > self._deadline
+
+    def _print_messages(self) -> None:
+        """Prints what the learner has said since the last look: its own output reaches nobody."""
+        status = self.supervisor.actors["learner"].status
+        for number, message in enumerate(status.get("messages", [])):
+            if (key := (status["process"], number)) not in self._told:
+                print(message)
+                self._told.add(key)
 
     def _show(self, display: Phases) -> None:
         config, actors = self.config, self.supervisor.actors
@@ -321,7 +330,7 @@ class Driver:
         earlier, outcome = ray_summary.read(self.run.path), self.outcome or {}
         summary = {**earlier, "faults": self.faults}
         trained = outcome.get("taken") != 0  # else a finished run was opened: nothing was measured
-        if trained or not earlier:
+        if trained or "seconds" not in earlier:
             counted = outcome.get("inserts", 0) - warm_up_rows(self.config)
             measured = {
                 "inserts": outcome.get("inserts"),

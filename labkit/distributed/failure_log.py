@@ -12,6 +12,7 @@ from labkit.training.run_directory import Run
 
 FILE = "failures.log"  # in the run directory
 LINES = 40  # of each process
+BYTES = 2**16  # at the end of its log: one that printed for a day may have many gigabytes
 REMOTE_SECONDS = 20.0  # for another machine to answer
 REASON = "labkit: "  # begins the line that a watchdog prints before it kills a process
 
@@ -24,7 +25,9 @@ def last_lines(pid: int) -> list[str]:
     found: list[str] = []
     for kind in ("out", "err"):
         for file in Path(node.get_logs_dir_path()).glob(f"worker-*-{pid}.{kind}"):
-            lines = file.read_text(errors="replace").splitlines()
+            with file.open("rb") as stream:
+                stream.seek(max(0, file.stat().st_size - BYTES))
+                lines = stream.read().decode(errors="replace").splitlines()
             found += [line for line in lines if not line.startswith(":")]  # Ray's own marks
     return found[-LINES:]
 

@@ -36,11 +36,13 @@ class LearnerActor:
         self._table: LimiterState | None = None  # after the last call of gradient steps
         self._learner: Learner | None = None
         self._phase, self._first_step = "starting", 0
+        self._messages: list[str] = []  # for the driver to print
         self._pushed: Any = None
 
     def train(self) -> dict[str, Any]:
         """Trains until all steps are done or `stop` is called; returns the final counters."""
         timeout = START_SECONDS + environment_seconds(self._config) + SAMPLE_TIMEOUT_SECONDS
+        checkpoint.recover(self._context.checkpoints)  # an earlier process may have been killed
         self._replay = ReplayClient(self._context, timeout)
         self._parameters = self._context.wait_for_actor("parameter server")
         learner = self._learner = self._prepare()
@@ -70,7 +72,7 @@ class LearnerActor:
         strategy = make_strategy(config.strategy, config.batch_size)
         env = self._context.environment(config.seed)  # for its shapes
         agent = create_agent(config, env, strategy)
-        run = Run(self._context.run_path, config)
+        run = Run(self._context.run_path, config, self._messages.append)
         learner = Learner(config, run, agent, strategy, layout_of(env), self._replay, "ray")
         if saved := checkpoint.latest(learner.folder):
             learner.restore(saved)
@@ -165,8 +167,8 @@ class LearnerActor:
     def status(self) -> dict[str, Any]:
         """As `process_status`, with the learner's progress.
 
-        These are phase, gradient step, first step, env step, last return, and the number of interim
-        evaluations that are waiting.
+        These are phase, gradient step, first step, env step, last return, the number of interim
+        evaluations that are waiting, and the messages so far.
         """
         if self._learner is None:  # it will resume its newest checkpoint
             step = first = max(checkpoint.steps(self._context.checkpoints), default=0)
@@ -176,4 +178,5 @@ class LearnerActor:
             env_step, last_return = self._learner.env_step, self._learner.last_return
         steps = {"step": step, "first_step": first, "env_step": env_step}
         shown = {"last_return": last_return, "waiting": self._evaluations.waiting()}
+        shown["messages"] = list(self._messages)
         return {**process_status(), "phase": self._phase, **steps, **shown}

@@ -18,6 +18,8 @@ from labkit.distributed.evaluation_queue import EvaluationQueue, EvaluationReque
 from labkit.training.files import write_atomically
 
 SAVE_SECONDS = 30  # between two files of the parameter server
+# A rollout worker that has not pulled for so long is lost: its returns no longer count.
+RETURN_SECONDS = 600
 Weights = tuple[int, int, np.ndarray]  # version, env steps then, weights [parameters] float32
 
 
@@ -28,7 +30,7 @@ class ParameterServer:
         self._file, self._saved_at = file, time.monotonic()
         self._newest: Weights | None = None
         self._requests = EvaluationQueue()
-        self._returns: dict[int, float] = {}
+        self._returns: dict[int, tuple[float, float]] = {}  # worker → return, time of its pull
         self._gaps: Counter[int] = Counter()  # staleness → how often
         if file.exists():
             with contextlib.suppress(Exception), np.load(file, allow_pickle=False) as saved:
@@ -37,11 +39,13 @@ class ParameterServer:
                 self._gaps = Counter(dict(pairs))
 
     def push(self, version: int, env_step: int, weights: np.ndarray) -> float:
-        """Takes newer `Weights`; returns the mean return of all rollout workers."""
+        """Takes newer `Weights`; returns the mean return of the present rollout workers."""
         self._newest = (version, env_step, np.array(weights))  # a copy: Ray's memory is shared
         if time.monotonic() - self._saved_at > SAVE_SECONDS:
             self._save(*self._newest)
-        return float(np.mean(list(self._returns.values()))) if self._returns else float("nan")
+        oldest = time.monotonic() - RETURN_SECONDS
+        present = [mean for mean, pulled_at in self._returns.values() if pulled_at >= oldest]
+        return float(np.mean(present)) if present else float("nan")
 
     def pull(
         self, known: int | None, env_step: int, worker: int, mean_return: float
@@ -52,7 +56,7 @@ class ParameterServer:
         `mean_return` is the mean return of its latest episodes, NaN before the first.
         """
         if not np.isnan(mean_return):
-            self._returns[worker] = mean_return
+            self._returns[worker] = mean_return, time.monotonic()
         if self._newest is None:
             return None
         if known is not None:

@@ -1,5 +1,6 @@
 """The replay table of a distributed run: the actor that hosts it, and the learner's client."""
 
+import shutil
 import threading
 import time
 import uuid
@@ -72,6 +73,7 @@ class ReplayActor:
         self._ready = threading.Event()
         self._start_id, self._restored = uuid.uuid4().hex, 0
         self._loaded: str | None = ""  # the checkpoint of the table; None once it was saved
+        self._saving = threading.Lock()
 
     def run(self) -> None:
         """Serves until the process ends."""
@@ -121,16 +123,19 @@ class ReplayActor:
         return self._start_id
 
     def save(self, target: str, start_id: str) -> bool:
-        """Writes a snapshot to the new directory `target`; False after a restart.
+        """Writes a snapshot to the directory `target`; False after a restart.
 
-        Ray repeats a call after a restart of the actor, and the table is then an older one.
+        Ray repeats a call after a restart of the actor, and the table is then an older one. A
+        learner that was killed may have left a call that still writes: the next one replaces what
+        that one has written.
 
         Raises:
             StorageError: it could not be written.
         """
         if start_id != self._start_id:
             return False
-        with storage(Path(target)):
+        with self._saving, storage(Path(target)):
+            shutil.rmtree(target, ignore_errors=True)
             self._table.save(Path(target))
         self._loaded = None
         return True

@@ -20,6 +20,7 @@ from labkit.sac.collector import env_steps_of
 STATUS_SECONDS = 0.3  # between two status calls to the same actor
 HEAD_CHECK_SECONDS = 2.0  # between two looks at Ray's head
 HEAD_SECONDS = 20.0  # without an answer; after 60 s Ray ends this process, message or not
+ABSENT_SECONDS = 10.0  # between two polls: this process was suspended, or its machine was
 MAX_RESTARTS = 10  # of one actor; one that fails more often has a persistent cause
 
 
@@ -90,7 +91,7 @@ class ActorSupervisor:
         self.actors: dict[str, SupervisedActor] = {}
         self.head_lost = False
         self.failed = ""  # the actor, or "head", whose failure `poll` or `result` has raised
-        self._head_checked_at = self._head_seen_at = time.monotonic()
+        self._head_checked_at = self._head_seen_at = self._polled_at = time.monotonic()
 
     @functools.cached_property
     def prefix(self) -> str:
@@ -138,6 +139,7 @@ class ActorSupervisor:
                 or Ray's head is gone.
             StalledError: an actor does not answer.
         """
+        self._forgive_absence()
         self._check_head()
         now = time.monotonic()
         watched = [actor for actor in self.actors.values() if actor.watched]
@@ -151,6 +153,15 @@ class ActorSupervisor:
             if actor.watched and (failure := self._take(actor, ref)):
                 yield failure
         self._check_silence()
+        self._polled_at = time.monotonic()
+
+    def _forgive_absence(self) -> None:
+        """Does not count the time in which nothing was polled as silence of the actors."""
+        absent = time.monotonic() - self._polled_at
+        if absent > ABSENT_SECONDS:
+            self._head_seen_at += absent
+            for actor in self.actors.values():
+                actor.answered_at += absent
 
     def _take(self, actor: SupervisedActor, ref: Any) -> Restart | None:
         """Takes an answer; the actor's failure if it tells of one."""

@@ -15,7 +15,7 @@ from labkit.environments import disturbance
 from labkit.environments.disturbance import Disturbance
 from labkit.environments.physics import step_seconds
 from labkit.errors import ParameterError
-from labkit.parameters import from_notebook, real
+from labkit.parameters import check_real, from_notebook, real
 from labkit.plotting import video
 from labkit.plotting.film_strip import film_strip
 from labkit.plotting.video import Recording
@@ -88,12 +88,13 @@ class Playground:
         seed: of the robot that the environment draws, and of all noise.
 
     Raises:
-        ParameterError: see `saved_weights.load_policy`.
+        ParameterError: `seconds` is out of range; see also `saved_weights.load_policy`.
     """
 
     def __init__(self, folder: str | Path, seconds: float = 10.0, seed: int = 0):
         self._actor = saved_weights.load_policy(Path(folder))
-        self._seconds, self._seed = seconds, seed
+        self._seconds = check_real("seconds", seconds, 0, 10, "seconds of the robot", above=True)
+        self._seed = seed
         self._videos = tempfile.TemporaryDirectory(prefix="labkit-playground-")
         self._played: dict[Setting, Recording] = {}
 

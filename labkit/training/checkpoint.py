@@ -8,7 +8,8 @@
 
 They belong together: they are written to a directory with another name, which is renamed at the
 end, so that a crash leaves the previous checkpoint. Replacing a checkpoint of the same step takes
-two renames: a crash between them leaves the earlier one as `deleted` and the new one as `partial`.
+two renames: a crash between them leaves the earlier one as `deleted` and the new one as `partial`,
+and the next start renames both.
 NPZ is read without pickle, and JSON holds numbers and text: loading somebody else's run cannot
 execute anything.
 """
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.errors import ParameterError, RunError, StorageError, first_line
+from labkit.errors import ParameterError, RunError, StorageError, first_line, storage
 from labkit.replay import npz
 from labkit.replay.transitions import BatchSource
 from labkit.training.files import flush_to_disk
@@ -90,6 +91,28 @@ def save(
         what = f"no checkpoint could be written to {folder} at gradient step {step}"
         raise StorageError(f"{what} ({reason})") from None
     return final
+
+
+def interrupted(folder: Path) -> dict[int, Path]:
+    """Whole checkpoints that a crash left under another name, by their gradient steps."""
+    found: dict[int, Path] = {}
+    for left in (folder / "deleted", folder / "partial"):  # of one step, the newer one counts
+        if (left / CHECKSUMS).exists():
+            with contextlib.suppress(ParameterError):
+                check(left)
+                found[int(read_state(left)["step"])] = left
+    return {step: left for step, left in found.items() if step not in steps(folder)}
+
+
+def recover(folder: Path) -> None:
+    """Renames what is `interrupted`; only the process that writes the run may call this.
+
+    Raises:
+        StorageError: it cannot be renamed.
+    """
+    with storage(folder):
+        for step, left in interrupted(folder).items():
+            left.rename(folder / f"{step:09d}")
 
 
 def _files(checkpoint: Path) -> list[str]:

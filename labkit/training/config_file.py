@@ -1,6 +1,7 @@
 """The configuration in a run directory's `config.json`, also that of earlier versions."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from labkit.parameters import REMOVED
 FORMAT = 1
 
 
-def read_config(path: Path) -> SACConfig:
+def read_config(path: str | os.PathLike[str]) -> SACConfig:
     """The configuration of a run directory, without the fields that were removed since.
 
     Raises:
@@ -21,10 +22,10 @@ def read_config(path: Path) -> SACConfig:
     try:
         return SACConfig.parse({**_added(fields), **fields})
     except (ParameterError, TypeError, AttributeError) as error:
-        raise ParameterError(f"{path / 'config.json'} is damaged: {error}") from None
+        raise ParameterError(f"{Path(path) / 'config.json'} is damaged: {error}") from None
 
 
-def read_removed(path: Path) -> dict[str, Any]:
+def read_removed(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Removed fields whose values differ from what the present code does.
 
     Raises:
@@ -41,8 +42,8 @@ def _added(fields: dict[str, Any]) -> dict[str, Any]:
     return ADDED | ADDED_IN.get(fields.get("env_name", ""), {})
 
 
-def _fields(path: Path) -> dict[str, Any]:
-    file = path / "config.json"
+def _fields(path: str | os.PathLike[str]) -> dict[str, Any]:
+    file = Path(path) / "config.json"
     try:
         content = json.loads(file.read_text())
         version, fields = content["format"], dict(content["config"])

@@ -9,14 +9,14 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = False)
     """Writes a file, or replaces it, in one rename; `durable`: it outlasts a power failure."""
     partial = path.with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)
-    with partial.open("xb") as file:  # a new file: a symlink is not followed
-        file.write(content.encode() if isinstance(content, str) else content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
     try:
+        with partial.open("xb") as file:  # a new file: a symlink is not followed
+            file.write(content.encode() if isinstance(content, str) else content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         partial.replace(path)
-    except OSError:  # such as a directory of this name
+    except OSError:  # such as a full disk, or a directory of this name
         partial.unlink(missing_ok=True)
         raise
     if durable:

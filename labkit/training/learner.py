@@ -77,7 +77,7 @@ class Learner:
             self._loss_sum = np.array(loss_sum, float).reshape(4)
             self._actor_loss_count = int(state.get("actor_losses", self._loss_count))
         if lost := self.run.cut_metrics(length, self.step):
-            print(lost)
+            self.run.notify(lost)
         self.saved_step = self.step
         metrics = self.run.metrics()
         for row in metrics[metrics.eval_return.notna()].itertuples():
@@ -95,8 +95,11 @@ class Learner:
         if checkpoint.latest(self.folder) is None:
             if len(read_metrics(self.run.path, repaired=True)):
                 aside = self.run.set_metrics_aside()
-                print(f"{self.run.path} has no checkpoint: it begins anew; its rows are in {aside}")
+                what = "has no checkpoint: it begins anew"
+                self.run.notify(f"{self.run.path} {what}; its rows are in {aside}")
+                self.run.set_policy_aside()
             self.run.cut_metrics(None)
+        self.run.write_config()
         self.logger = RunLogger(self.run, self.agent, self._spent)
         self.seconds = self.logger.seconds
         self._saved_seconds = self.seconds()

@@ -17,7 +17,7 @@ from labkit.config import SACConfig
 from labkit.environments.make import check_max_episode_steps
 from labkit.environments.seeding import seeded_env
 from labkit.environments.watchdog import Watchdog, read_kill_note
-from labkit.errors import StorageError
+from labkit.errors import StalledError, StorageError
 from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy
@@ -42,6 +42,8 @@ from labkit.training.progress import progress
 from labkit.training.resuming import check_same
 from labkit.training.run_directory import RAY_SUMMARY, Run, open_run, removed_if_rejected
 from labkit.training.signals import StopRequest, stop_request
+
+JOIN_SECONDS = 30  # for the gradient steps that run when an error ends the training
 
 
 def train(
@@ -284,12 +286,14 @@ class BackgroundThread:
     """Like a `ThreadPoolExecutor` of one, but a task that hangs does not keep the process alive.
 
     A thread that waits inside TensorFlow or Reverb cannot be interrupted; Python's own executors
-    would join it when their block ends, and again when the interpreter exits.
+    would join it when their block ends, and again when the interpreter exits. This one waits for
+    `JOIN_SECONDS`: an interpreter that exits while TensorFlow compiles aborts.
     """
 
     def __init__(self, name: str):
         self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
@@ -308,8 +312,10 @@ class BackgroundThread:
     def __enter__(self) -> "BackgroundThread":
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._tasks.put(None)  # the thread ends after its present task
+        if not isinstance(error, StalledError):  # else the task is known to hang
+            self._thread.join(JOIN_SECONDS)
 
 
 @contextlib.contextmanager

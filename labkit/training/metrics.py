@@ -66,7 +66,10 @@ def split(file: Path) -> Lines:
 
 
 def _is_whole(line: bytes, names: list[str]) -> bool:
-    """Whether a line is a row of numbers, one for each name, up to its line end."""
+    """Whether a line is a row of numbers, one for each name, up to its line end.
+
+    Each of `PER_EPISODE` has one number for each episode.
+    """
     if not line.endswith(b"\n"):
         return False
     try:
@@ -76,7 +79,7 @@ def _is_whole(line: bytes, names: list[str]) -> bool:
             _ = [float(word) for word in values[name].split()]
     except (ValueError, csv.Error, StopIteration):
         return False
-    return True
+    return len({len(values[name].split()) for name in PER_EPISODE}) == 1
 
 
 def read(folder: str | os.PathLike[str], *, repaired: bool = False) -> pd.DataFrame:

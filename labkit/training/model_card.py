@@ -82,7 +82,7 @@ def read_facts(folder: Path) -> RunFacts:
         config=config,
         removed=read_removed(folder),
         commit=content.get("commit"),
-        versions=dict(content.get("versions") or {}),
+        versions=_versions(folder, content),
         on_ray=(folder / RAY_SUMMARY).is_file(),
         environment=read_record(folder),
         evaluation=evaluation,
@@ -90,6 +90,15 @@ def read_facts(folder: Path) -> RunFacts:
         env_steps=int(table.env_step.max()) if len(table) else 0,
         seconds=float(table.wall_seconds.max()) if len(table) else 0.0,
     )
+
+
+def _versions(folder: Path, content: dict[str, Any]) -> dict[str, str]:
+    versions = content.get("versions") or {}
+    if not isinstance(versions, dict):
+        raise ParameterError(
+            f"{folder / 'config.json'} is damaged: its versions are no JSON object"
+        )
+    return {str(name): str(version) for name, version in versions.items()}
 
 
 def write(

@@ -13,17 +13,21 @@ def check_resumable(path: Path, config: SACConfig) -> None:
 
     A run can be resumed with more iterations than before, or with fewer if it has not yet taken
     more than these. One that has finished, with however many iterations, needs its checkpoint:
-    without it, training would start anew.
+    without it, training would start anew. A start that ended before its first row and its first
+    checkpoint leaves nothing to resume: any configuration may follow it.
 
     Raises:
         ParameterError: names the file that is damaged, or each field that differs.
     """
     theirs = read_config(path)
+    if not has_begun(path):
+        return
     if removed := read_removed(path):
         made = ", ".join(f"{name} {value!r}" for name, value in removed.items())
         raise invalid("run_dir", str(path), f"another directory: {made} there, which was removed")
     check_same(path, theirs, config, but=("num_iterations",))
-    taken = max(checkpoint.steps(path / "checkpoints"), default=None)
+    folder = path / "checkpoints"
+    taken = max((*checkpoint.steps(folder), *checkpoint.interrupted(folder)), default=None)
     if taken is None or not metrics.is_lost(path):
         metrics.check_columns(path)
     # An interim evaluation with as many episodes looks like a final one. At step 0, both do.
@@ -36,6 +40,11 @@ def check_resumable(path: Path, config: SACConfig) -> None:
     if taken is not None and taken > config.num_iterations:
         allowed = f"{taken} or more, the gradient steps that {path} has already taken"
         raise invalid("num_iterations", config.num_iterations, allowed)
+
+
+def has_begun(path: Path) -> bool:
+    """Whether a run directory has a row or a checkpoint, or its `metrics.csv` was lost."""
+    return bool(checkpoint.steps(path / "checkpoints")) or not metrics.is_empty(path)
 
 
 def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, ...] = ()) -> None:

@@ -26,7 +26,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +67,13 @@ PACKAGES = (
 class Run:
     """A run directory that is being written.
 
-    It remembers its lock file: if the file is replaced or removed, nothing more is written.
+    It remembers its lock file: if the file is replaced or removed, nothing more is written. What
+    was lost or begins again is told to `notify`, one line each.
     """
 
-    _path: Path  # as it was given
+    _path: Path = attrs.field(converter=Path)  # as it was given
     config: SACConfig
+    notify: Callable[[str], None] = attrs.field(default=print, repr=False, eq=False)
     _absolute: Path = attrs.field(init=False, repr=False, eq=False)
     _lock: run_lock.Identity | None = attrs.field(init=False, repr=False, eq=False)
 
@@ -109,7 +111,8 @@ class Run:
     def write_config(self) -> None:
         """Writes `config.json`; keeps the commits and CPUs of earlier starts of the run.
 
-        A finished run, of which nothing is left to train, keeps what it was made with.
+        A run that resumes does this once all arguments are checked. A finished run, of which
+        nothing is left to train, keeps what it was made with.
         """
         file = self.path / "config.json"
         before = json.loads(file.read_text()) if file.exists() else None
@@ -127,13 +130,14 @@ class Run:
         write_atomically(file, text, durable=True)
 
     def _keep_header(self) -> None:
-        """Begins `metrics.csv` again if somebody has removed or emptied it; prints what is lost."""
+        """Begins `metrics.csv` again if somebody has removed or emptied it; says what is lost."""
         self.check_lock()
         file = self.path / metrics.FILE
         with storage(file):
             if metrics.is_lost(self.path):
                 metrics.create(self.path)
-                print(f"{file} was removed or emptied: its rows are lost, and it begins again here")
+                what = f"{file} was removed or emptied: its rows are lost, and it begins again here"
+                self.notify(what)
 
     def log(self, **values: float | str) -> None:
         """Appends one row to `metrics.csv`; columns that are not given stay empty.
@@ -192,6 +196,21 @@ class Run:
         """Begins with no rows and keeps the present ones; see `metrics.set_aside`, `check_lock`."""
         self.check_lock()
         return metrics.set_aside(self.path)
+
+    def set_policy_aside(self) -> None:
+        """Renames `policy/` to `policy-1/`, or the next number, and says so.
+
+        Raises:
+            StorageError: see `check_lock`; or it cannot be renamed.
+        """
+        self.check_lock()
+        policy = self.path / "policy"
+        names = (self.path / f"policy-{number}" for number in itertools.count(1))
+        aside = next(name for name in names if not name.exists())
+        if policy.exists():
+            with storage(policy):
+                policy.rename(aside)
+            self.notify(f"its policy is in {aside}")
 
     def metrics(self) -> pd.DataFrame:
         """All rows so far; see `read_metrics`."""
@@ -309,12 +328,11 @@ def open_run(run_dir: str | os.PathLike[str], config: SACConfig, resume: str = "
         run_lock.hold(path, run_lock.TRAINING)
         check_usable(path, config)  # again: another process may have used it in between
         contents.remove_leftovers(path)
-        if not (path / "config.json").exists():
+        checkpoint.recover(path / "checkpoints")
+        if not (path / "config.json").exists() or not resuming.has_begun(path):
             return Run.create(path, config)
         checkpoint.set_aside_damaged(path / "checkpoints")
-        run = Run(path, config)
-        run.write_config()
-    return run
+    return Run(path, config)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from labkit.sac.tempered_policy import TemperedPolicy
 from labkit.training.run_directory import read_config
 
 VARIABLES = Path("policy/variables/variables")  # of the SavedModel, without the suffix
+SIZES = 28, 16  # of the Minitaur: observation; mean and log standard deviation of eight actions
 DATA = VARIABLES.with_suffix(".data-00000-of-00001")
 
 
@@ -26,8 +27,12 @@ def load_policy(folder: Path) -> TemperedPolicy:
     config = read_config(folder)
     if config.env_name != MINITAUR:
         raise invalid("policy", str(folder), f"a run of {MINITAUR}, not of {config.env_name}")
-    scale = config.observation_scale
-    return TemperedPolicy(read(folder), scale, action_repeat=config.action_repeat)
+    weights, scale = read(folder), config.observation_scale
+    sizes = len(weights[0]), len(weights[-1])
+    if sizes != SIZES:
+        what = f"maps {sizes[0]} numbers to {sizes[1]}, not {SIZES[0]} to {SIZES[1]}"
+        raise ParameterError(f"{folder} has a policy of another robot: it {what}")
+    return TemperedPolicy(weights, scale, action_repeat=config.action_repeat)
 
 
 def read(folder: Path) -> list[np.ndarray]:

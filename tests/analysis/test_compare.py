@@ -199,6 +199,9 @@ def test_scores_of_fewer_episodes_are_not_compared(tmp_path):
         f"left out: {tmp_path / 'a'}: 2 episodes after 20 gradient steps, other runs have 5",
         f"left out: {tmp_path / 'c'}: not evaluated after 20 gradient steps",
     ]
+    allowed = "gradient steps after which a run was evaluated, at most 20"
+    with pytest.raises(ParameterError, match=f"^`budget` must be {allowed}, got 15$"):
+        compare.comparable(found, 15)
 
 
 def test_curve_has_a_column_per_run_and_ends_at_the_budget(folder):

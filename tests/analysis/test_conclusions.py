@@ -69,6 +69,15 @@ def test_an_unknown_baseline_is_one_line_with_the_settings(tmp_path, baseline):
     )
 
 
+def test_runs_of_two_environments_are_not_compared(tmp_path):
+    write_run(tmp_path / "a", 0, [1.0])
+    write_run(tmp_path / "b", 0, [1.0], env_name="Pendulum-v1")
+    with pytest.raises(
+        ParameterError, match=r"^`runs` must be a folder of runs in one environ.* a"
+    ):
+        conclusions.relative_to(compare.find_runs(tmp_path)[0], tmp_path, "defaults")
+
+
 def test_the_first_run_of_a_seed_counts_whatever_it_scored():
     table = table_of(a=[1.0, 2.0], b=[3.0])
     table.loc[3] = ("a", 0, 99.0, "a-again/0")  # as text it comes before "a/0"

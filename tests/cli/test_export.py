@@ -572,3 +572,10 @@ def test_no_path_of_this_machine_is_exported(tmp_path):
             data = file.read_bytes()
             assert str(tmp_path).encode() not in data, file
             assert str(ROOT).encode() not in data, file
+
+
+def test_damaged_versions_are_named(tmp_path):
+    run = copy_of_run(tmp_path)
+    content = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**content, "versions": [1, 2]}))
+    assert "config.json is damaged: its versions are no JSON object" in refused(tmp_path, run)

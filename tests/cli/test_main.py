@@ -75,3 +75,16 @@ def test_a_parameter_that_is_given_twice_is_named(command):
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
     assert result.stderr == "ParameterError: `seed` is given twice, as '1' and as '2'\n"
+
+
+def test_a_path_may_begin_with_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    done = CliRunner().invoke(main, ["watch", "--replay", "--out=~/clip.txt"])
+    assert f"got '{tmp_path}/clip.txt'" in done.stderr
+
+
+@pytest.mark.parametrize("path", ["a" * 300, "~nobody-here/run"])
+def test_a_path_that_the_system_refuses_is_one_line(path):
+    done = CliRunner().invoke(main, ["export", path])
+    assert done.exit_code == 2
+    assert "is no path here" in done.stderr

@@ -178,6 +178,9 @@ def test_parameters_of_one_notebook_alone_have_their_types_too():
     notebook = Path(NOTEBOOK).with_name("05_compare_runs.ipynb")
     checked, _ = check(notebook, texts)
     assert checked == {"runs": "7", "budget": 60_000.0, "baseline": "None"}
+    # In notebook 03, None would be labkit's default; notebook 02 has its own agent.
+    notebook = Path(NOTEBOOK).with_name("02_replay_buffers.ipynb")
+    assert check(notebook, {"gamma": "None"})[0] == {"gamma": None}
 
 
 @pytest.mark.parametrize(

@@ -184,10 +184,20 @@ def test_a_setting_with_long_values_has_a_directory_of_its_own(notebook, tmp_pat
     assert max(len(one), len(two)) == longest
 
 
-@pytest.mark.parametrize("name", ["01_overlapping_trajectories", "02_replay_buffers"])
+@pytest.mark.parametrize("name", ["02_replay_buffers", "04_distributed_sac"])
 def test_a_notebook_that_trains_no_run_is_rejected(name, tmp_path):
-    with pytest.raises(ParameterError, match=r"needs a notebook that declares it, such as 03"):
+    allowed = r"`notebook` must be a notebook with the parameter `\w+`, such as 03"
+    with pytest.raises(ParameterError, match=allowed):
         plan(ROOT / "notebooks" / f"{name}.ipynb", ["0"], {}, tmp_path)
+
+
+def test_what_a_run_would_refuse_is_found_before_any_run_starts(notebook, tmp_path):
+    with pytest.raises(ParameterError, match=r"^`--into` must be a path without"):
+        plan(notebook, ["0"], {}, tmp_path / "a*")
+    (tmp_path / "defaults" / "seed-1").mkdir(parents=True)
+    (tmp_path / "defaults" / "seed-1" / "thesis.txt").write_text("mine")
+    with pytest.raises(ParameterError, match=r"it holds thesis\.txt, and no config\.json"):
+        plan(notebook, ["0", "1"], {}, tmp_path)
 
 
 def test_if_a_run_cannot_start_the_others_are_stopped(notebook, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -116,6 +117,24 @@ def test_another_environment_under_a_registered_name_is_not_played(small_config,
     why = "its environment is not 'Pendulum-v1' as registered here (name: ThreeNumbers there"
     assert done.stderr.startswith(f"ParameterError: {run} cannot be played: {why}")
     assert done.stderr.count("\n") == 1
+
+
+def test_the_policy_of_another_environment_is_not_played(small_config, tmp_path):
+    run = short_pendulum(small_config, tmp_path / "run")
+    shutil.rmtree(run / "policy")
+    shutil.copytree(watch.tracked_policy() / "policy", run / "policy")
+    done = invoke(str(run))
+    assert done.exit_code == 2
+    why = "its policy maps 28 numbers to 8 actions, unlike Pendulum-v1"
+    assert done.stderr == f"ParameterError: {run} cannot be played: {why}\n"
+
+
+def test_a_clip_that_could_not_be_written_is_refused_before_the_episodes(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "film", lambda *_: pytest.fail("it played"))
+    (tmp_path / "file").write_text("mine")
+    done = invoke("--replay", "--out", str(tmp_path / "file" / "clip.mp4"))
+    assert done.exit_code == 2
+    assert f"a file in a folder that can be written, not {tmp_path / 'file'}" in done.stderr
 
 
 def test_a_damaged_policy_is_named(tmp_path):

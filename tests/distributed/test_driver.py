@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -261,6 +262,16 @@ def test_the_parameter_server(tmp_path, monkeypatch):
     server.push(90, 1_100, np.zeros(3, np.float32))
     again = parameter_server.ParameterServer(tmp_path / "weights.npz")
     assert again.status()["staleness_max"] == 60, "that before the restart"
+
+
+def test_the_return_of_a_lost_worker_does_not_count_for_ever(tmp_path, monkeypatch):
+    server = parameter_server.ParameterServer(tmp_path / "weights.npz")
+    now = time.monotonic()
+    for worker, pulled_at in enumerate((now - 601, now - 599)):
+        monkeypatch.setattr(parameter_server.time, "monotonic", lambda at=pulled_at: at)
+        server.pull(None, 0, worker, mean_return=float(worker))
+    monkeypatch.setattr(parameter_server.time, "monotonic", lambda: now)
+    assert server.push(10, 1_010, np.ones(3, np.float32)) == 1.0
 
 
 def requested(version, final=False, learner="a"):
@@ -539,6 +550,36 @@ def test_a_run_continues_without_a_worker_as_long_as_another_answers(monkeypatch
     found.actors["learner"].answered_at -= 101
     with pytest.raises(StalledError, match="learner has not answered"):
         found._check_silence()
+
+
+def test_a_driver_that_was_suspended_does_not_blame_the_actors(monkeypatch):
+    """As by Ctrl-Z: the actors answered, but nobody asked."""
+    now = time.monotonic() + 1_000
+    found = supervisor.ActorSupervisor(timeout=100)
+    learner = supervisor.SupervisedActor("learner", None, status={"process": 1})
+    found.actors["learner"] = learner
+    monkeypatch.setattr(supervisor.time, "monotonic", lambda: now)
+    monkeypatch.setattr(supervisor, "head_answers", lambda: False)
+    found._forgive_absence()
+    found._check_head()
+    found._check_silence()
+    found._polled_at = now
+    learner.answered_at = now - 101
+    found._forgive_absence()
+    monkeypatch.setattr(supervisor, "_free_devices", lambda: "8 CPUs")
+    with pytest.raises(StalledError, match="learner has not answered"):
+        found._check_silence()
+
+
+def test_the_learner_s_messages_are_printed_once_in_the_order_of_each_process(capsys):
+    made = driver.Driver.__new__(driver.Driver)
+    learner = SimpleNamespace(status={})
+    made._told, made.supervisor = set(), SimpleNamespace(actors={"learner": learner})
+    for process, messages in ((1, []), (1, ["a"]), (1, ["a", "b"]), (2, []), (2, ["a"])):
+        made._print_messages()
+        learner.status = {"process": process, "messages": messages}
+    made._print_messages()
+    assert capsys.readouterr().out == "a\nb\na\n"
 
 
 def test_a_worker_that_fails_too_often_is_dropped_while_another_answers(monkeypatch):

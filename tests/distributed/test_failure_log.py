@@ -19,13 +19,13 @@ os.kill({{}}, {signal.SIGKILL:d})
 
 
 class Failing:
-    """An actor that a child process kills, as a watchdog does."""
+    """An actor that prints much and that a child process kills, as a watchdog does."""
 
     def pid(self):
         return os.getpid()
 
     def fail(self):
-        print("what it was doing", flush=True)
+        print("much before\n" * failure_log.BYTES + "what it was doing", flush=True)
         subprocess.run([sys.executable, "-c", LAST_WORDS.format(os.getpid())])
 
 

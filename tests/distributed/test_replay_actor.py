@@ -70,3 +70,35 @@ def test_the_learner_waits_for_a_table_that_is_being_loaded(actor, monkeypatch):
     assert set(actor.status()) == {"process", "cpu_seconds"}
     with pytest.raises(StalledError, match=r"^the replay table was not loaded within 0\.2 s: does"):
         actor.attach("")
+
+
+def test_a_second_snapshot_replaces_one_that_is_still_being_written(actor, tmp_path):
+    """A learner that was killed leaves its call; its successor asks for a snapshot of the same."""
+    threading.Thread(target=actor.run, daemon=True).start()
+    start = actor.attach("")
+    for t in range(7):
+        actor._table.write(Transition([t, t], [t], t, 1, [t, t]))
+    actor._table.flush()
+    save, entered, go_on = actor._table.save, threading.Event(), threading.Event()
+
+    def slow(target):
+        entered.set()
+        go_on.wait(60)
+        save(target)
+
+    actor._table.save = slow
+    target = str(tmp_path / "snapshot")
+    first, second = (threading.Thread(target=actor.save, args=(target, start)) for _ in range(2))
+    first.start()
+    assert entered.wait(60)
+    actor._table.save = save
+    second.start()
+    second.join(0.5)
+    assert second.is_alive(), "it waits for the first one"
+    go_on.set()
+    first.join(60)
+    second.join(60)
+    again = ReverbReplay(LAYOUT, 100, tmp_path / "again")
+    again.restore(tmp_path / "snapshot")
+    assert again.size() == 7
+    again.close()

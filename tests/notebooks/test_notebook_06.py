@@ -106,6 +106,12 @@ def test_a_setting_is_played_once(tmp_path):
     assert first.steps == 10
 
 
+@pytest.mark.parametrize("seconds", [0, 11, float("nan"), "ten"])
+def test_a_wrong_length_of_the_episodes_is_named(seconds):
+    with pytest.raises(ParameterError, match=r"^`seconds` must be a number above 0 and up to 10"):
+        playground.Playground(POLICY, seconds)
+
+
 def test_a_temperature_and_a_seed_change_the_episode():
     rooms = [playground.Playground(POLICY, 0.3, seed) for seed in (0, 1)]
     settings = (Setting(), Setting(temperature=1))

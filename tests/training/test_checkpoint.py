@@ -22,6 +22,7 @@ from labkit.errors import ParameterError, StalledError, StorageError
 from labkit.replay import reverb_replay, transitions, uniform_replay
 from labkit.replay.transitions import Transition
 from labkit.sac import agent as agents
+from labkit.sac.evaluation import Evaluation
 from labkit.sac.update import make_update
 from labkit.strategy import make_strategy
 from labkit.training import checkpoint, run_directory
@@ -276,6 +277,42 @@ def test_the_same_step_again_leaves_the_old_one_until_the_new_one_is_there(
     for note in ("first", "second"):
         checkpoint.save(folder, 7, [], {"note": note}, table)
     assert deleted == ["second"]
+
+
+@pytest.mark.parametrize(("damaged", "kept"), [("", "second"), ("partial", "first")])
+def test_a_kill_between_the_two_renames_loses_no_checkpoint(tmp_path, monkeypatch, damaged, kept):
+    """The final one: it is saved twice, before and after its score."""
+    path, table = tmp_path / "run", uniform_replay.UniformReplay(LAYOUT, 100)
+    config = labkit.SACConfig(num_iterations=7, num_eval_episodes=1)
+    run = run_directory.open_run(path, config)
+    checkpoint.save(path / "checkpoints", 7, [], {"note": "first"}, table)
+    score = Evaluation((1.0,), (9.0,), (0.0,))
+    run.log_evaluation(score, env_step=7, gradient_step=7, wall_seconds=1)
+    rename = Path.rename
+
+    def killed(self, target):
+        if self.name == "partial":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.save(path / "checkpoints", 7, [], {"note": "second"}, table)
+    assert checkpoint.steps(path / "checkpoints") == []
+    if damaged:
+        flip_bit(path / "checkpoints" / damaged / "state.json")
+    run_directory.open_run(path, config)
+    assert checkpoint.steps(path / "checkpoints") == [7]
+    assert checkpoint.load(checkpoint.latest(path / "checkpoints"))[1]["note"] == kept
+
+
+def test_an_unfinished_checkpoint_is_not_taken_for_a_whole_one(tmp_path, table):
+    checkpoint.save(tmp_path, 7, [], {}, table)
+    (tmp_path / "000000007").rename(tmp_path / "partial")
+    (tmp_path / "partial" / "checksums.json").unlink()
+    checkpoint.recover(tmp_path)
+    assert checkpoint.steps(tmp_path) == []
 
 
 def test_a_checkpoint_of_other_networks_is_rejected(tmp_path):

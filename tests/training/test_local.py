@@ -143,6 +143,66 @@ def test_a_finished_run_can_be_opened_again_and_nothing_is_left_to_train(minitau
     assert run_directory.open_run(path, other, resume="never").path == tmp_path / "run-2"
 
 
+def test_a_finished_run_that_lost_its_last_line_end_keeps_its_policy(
+    minitaur_run, tmp_path, capsys
+):
+    """And its checkpoint: then its final score is no whole row, and it begins anew."""
+    path = tmp_path / "run"
+    shutil.copytree(minitaur_run.path, path)
+    shutil.rmtree(path / "checkpoints")
+    table = path / "metrics.csv"
+    table.write_bytes(table.read_bytes().rstrip())
+    before = {file: file.read_bytes() for file in (path / "policy").rglob("*") if file.is_file()}
+    labkit.train(minitaur_run.config, run_directory.open_run(path, minitaur_run.config))
+    for file, content in before.items():
+        assert (path / "policy-1" / file.relative_to(path / "policy")).read_bytes() == content
+    assert f"its policy is in {path / 'policy-1'}" in capsys.readouterr().out
+
+
+def test_a_start_that_is_rejected_leaves_a_finished_run_as_it_is(small_config, tmp_path):
+    config = small_config(env_name="Target", num_iterations=2)
+    labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Target)
+    before = (tmp_path / "config.json").read_bytes()
+    longer = attrs.evolve(config, num_iterations=4)
+    run = run_directory.open_run(tmp_path, longer)
+    with pytest.raises(labkit.ParameterError, match="a run of the same environment"):
+        labkit.train(longer, run, make_env=Target, max_episode_steps=3)
+    assert (tmp_path / "config.json").read_bytes() == before
+    labkit.train(longer, run, make_env=Target)
+    assert run_directory.read_config(tmp_path).num_iterations == 4
+
+
+FAILS_EARLY = """
+import sys
+sys.path[:0] = sys.argv[2:]
+import gym, numpy as np
+import labkit, conftest
+
+class Failing(gym.Env):
+    observation_space = action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    steps = 0
+
+    def reset(self):
+        return np.zeros(1, np.float32)
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps > 300:  # in the first gradient steps, while TensorFlow compiles them
+            raise RuntimeError("out of order")
+        return np.zeros(1, np.float32), 0.0, False, {}
+
+config = labkit.SACConfig(**{**conftest.SMALL, "eval_interval": 0}, env_name="Failing")
+labkit.train(config, labkit.open_run(sys.argv[1], config), make_env=Failing)
+"""
+
+
+def test_an_environment_that_fails_during_compilation_does_not_abort_python(tmp_path):
+    command = [sys.executable, "-c", FAILS_EARLY, str(tmp_path), str(Path(__file__).parents[1])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert "out of order" in done.stderr
+    assert done.returncode == 1, done.stderr[-2000:]
+
+
 def test_the_last_policy_is_saved_before_its_score(small_config, tmp_path, monkeypatch):
     """A process that is killed right after the score leaves both."""
     order = []

@@ -77,6 +77,16 @@ def test_an_earlier_repeat_of_the_fault_is_repaired(run):
     assert steps(run) == [10, 20, 50]
 
 
+def test_a_row_that_lost_an_episode_s_number_is_not_whole(run):
+    """Cut in its last column, and closed by an editor that ends every file with a line end."""
+    score = Evaluation((1.0, 2.0), (9.0, 9.0), (3.0, 4.0))
+    run.log_evaluation(score, env_step=40, gradient_step=40, wall_seconds=1)
+    file = run.path / "metrics.csv"
+    file.write_bytes(file.read_bytes().removesuffix(b" 4\r\n") + b"\r\n")
+    with pytest.raises(ParameterError, match=r"metrics\.csv is damaged in line 5"):
+        run.metrics()
+
+
 def test_a_spreadsheet_s_mark_and_line_ends_lose_nothing(run):
     file, length = run.path / "metrics.csv", run.sync_metrics()
     changed = codecs.BOM_UTF8 + file.read_bytes().replace(b"\r\n", b"\n")

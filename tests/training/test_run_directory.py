@@ -22,6 +22,13 @@ from labkit.sac.evaluation import Evaluation
 from labkit.training import checkpoint, metrics, resuming, run_directory, run_lock
 
 
+def begun(path, config):
+    """A run with one row."""
+    run = run_directory.open_run(path, config)
+    run.log(env_step=301, gradient_step=1)
+    return run
+
+
 def test_an_error_late_in_a_run_does_not_delete_its_checkpoints(tmp_path):
     """With no rows yet, as if `log_interval` and `eval_interval` were 0."""
     run = run_directory.open_run(tmp_path / "run", SACConfig())
@@ -51,7 +58,7 @@ def test_what_a_resumed_run_may_change(tmp_path, name):
     base = SACConfig(env_name="HalfCheetahBulletEnv-v0", batch_size=32)
     if name == "symmetry_augmentation":  # True needs an environment whose reflection is known
         base = SACConfig(symmetry_augmentation=False)
-    run_directory.open_run(tmp_path, base)
+    begun(tmp_path, base)
     changed = attrs.evolve(base, **{name: OFF_DEFAULT[name]})
     assert changed != base
     if name in FREE | {"environment_timeout"}:
@@ -204,11 +211,24 @@ def test_a_full_disk_at_the_start_is_one_line(tmp_path):
 
 
 def test_a_run_of_another_configuration_is_never_overwritten(tmp_path):
-    run_directory.open_run(tmp_path, SACConfig(seed=4))
+    begun(tmp_path, SACConfig(seed=4))
     before = (tmp_path / "config.json").read_bytes()
     with pytest.raises(ParameterError, match=r"seed is 4 there and 5 here; gamma is 0\.995 there"):
         run_directory.choose_directory(tmp_path, SACConfig(seed=5, gamma=0.9))
     assert (tmp_path / "config.json").read_bytes() == before
+
+
+def test_a_start_that_left_no_row_does_not_block_its_directory(tmp_path):
+    """As after a value that was rejected late: the corrected one may follow."""
+    run_directory.open_run(tmp_path, SACConfig(seed=4))
+    assert run_directory.open_run(tmp_path, SACConfig(seed=5)).config.seed == 5
+    assert run_directory.read_config(tmp_path).seed == 5
+
+
+def test_the_path_of_a_run_may_be_text(tmp_path):
+    path = run_directory.open_run(tmp_path / "run", SACConfig(seed=4)).path
+    assert labkit.Run(str(path), SACConfig(seed=4)).metrics().empty
+    assert run_directory.read_config(str(path)).seed == 4
 
 
 def test_an_unfinished_run_is_resumed_and_a_finished_one_rejected(tmp_path):
@@ -294,11 +314,8 @@ def test_a_finished_run_resumes_with_more_iterations_but_not_with_fewer_than_it_
     run.log_evaluation(score, env_step=7, gradient_step=7, wall_seconds=1)
     save_checkpoint(tmp_path, 7)
     more = run_directory.open_run(tmp_path, SACConfig(num_eval_episodes=1, num_iterations=9))
-    assert (
-        run_directory.read_config(tmp_path)
-        == more.config
-        == SACConfig(num_eval_episodes=1, num_iterations=9)
-    )
+    assert more.config == SACConfig(num_eval_episodes=1, num_iterations=9)
+    assert run_directory.read_config(tmp_path).num_iterations == 7, "nothing has started yet"
     save_checkpoint(tmp_path, 8)
     assert (
         run_directory.open_run(

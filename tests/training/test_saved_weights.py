@@ -61,3 +61,13 @@ def test_what_is_missing_is_one_line(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(ParameterError, match=r"must be a run of Minitaur.*, not of Pendulum-v1"):
         saved_weights.load_policy(tmp_path)
+
+
+def test_the_weights_of_another_robot_are_refused(tmp_path, monkeypatch):
+    shutil.copy(TRACKED / "config.json", tmp_path)
+    layers = [np.zeros((26, 4)), np.zeros(4), np.zeros((4, 12)), np.zeros(12)]
+    monkeypatch.setattr(saved_weights, "read", lambda folder: layers)
+    with pytest.raises(
+        ParameterError, match="another robot: it maps 26 numbers to 12, not 28 to 16"
+    ):
+        saved_weights.load_policy(tmp_path)
