@@ -71,9 +71,10 @@ def delay_line(answer: Callable) -> None:
         true = np.concatenate([np.tile(stand, (late, 1)), commands])[:steps]
         given = np.asarray(call(answer, commands.copy(), late, stand.copy()))
         if given.shape != true.shape:
+            why = "" if late else " In Python, `commands[:-0]` is empty."
             raise WrongAnswer(
                 f"For {steps} commands and a latency of {late} steps the motors receive {steps} "
-                f"commands, shape {true.shape}; yours has shape {given.shape}."
+                f"commands, shape {true.shape}; yours has shape {given.shape}.{why}"
             )
         if np.allclose(given, true):
             continue
@@ -115,7 +116,10 @@ def temper(answer: Callable) -> None:
         for diagnosis, values in wrong.items():
             if given.shape == values.shape and np.allclose(given, values):
                 raise WrongAnswer(f"{found}{diagnosis}.")
-        raise WrongAnswer(f"{found}it is tanh(mean + temperature · std · noise), number by number.")
+        raise WrongAnswer(
+            f"{found}first write the action as sampled in training; then find the one factor that "
+            "removes its noise at temperature 0."
+        )
 
 
 def paired_error(answer: Callable) -> None:
@@ -143,7 +147,7 @@ def _compare_error(given: float, with_it: np.ndarray, without: np.ndarray) -> No
         raise WrongAnswer(f"{found}The mean was estimated from the same values: use n − 1.")
     if np.isclose(given, abs(difference.mean())) or np.isclose(given, difference.mean()):
         raise WrongAnswer(f"{found}That is the mean difference, not its error.")
-    raise WrongAnswer(f"{found}It is the standard deviation of the differences divided by √n.")
+    raise WrongAnswer(f"{found}Begin with one difference for each seed; their mean has the error.")
 
 
 EXERCISES = {

@@ -1040,7 +1040,7 @@ WRONG: dict[str, Wrong] = {
             "paired_error = lambda a, b: np.std(a - b, ddof=1) / 20**0.5",
             "For 9 pairs it is",
         ),
-        "zero": ("paired_error = lambda a, b: 0.0", "divided by √n"),
+        "zero": ("paired_error = lambda a, b: 0.0", "one difference for each seed"),
     },
 }
 

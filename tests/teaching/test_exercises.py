@@ -5,6 +5,9 @@ Stubs and solutions are read out of the notebooks. At its end, pytest prints a r
 """
 
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -167,6 +170,21 @@ def test_the_notebook_is_committed_with_stubs(book):
         assert output.text == f"Exercise {number}: not answered yet\n"
     assert text.count("<details>") == text.count("</details>")
     assert text.count("<details>") == sum(number[:2] == book for number in EXERCISES)
+
+
+def test_the_command_for_a_class_leaves_out_the_solutions(tmp_path):
+    """As README.md gives it."""
+    readme = (NOTEBOOKS.parent / "README.md").read_text()
+    (command,) = re.findall(r"^    \.venv/bin/(jupyter nbconvert --to .*\\\n.*)$", readme, re.M)
+    words = shlex.split(command.replace("\\\n", " ").replace("notebooks/0*.ipynb", ""))
+    words[words.index("class")] = str(tmp_path)
+    files = sorted(NOTEBOOKS.glob("0*.ipynb"))
+    subprocess.run([sys.executable, "-m", *words, *map(str, files)], check=True, timeout=200)
+    for file in files:
+        cells = nbformat.read(tmp_path / file.name, 4).cells
+        assert not any("<details>" in cell.source or cell.get("outputs") for cell in cells)
+        asked = [cell for cell in cells if CHECK.search(cell.source)]
+        assert len(asked) == sum(number[:2] == file.name[:2] for number in EXERCISES)
 
 
 def test_a_count_without_the_correction_is_named():
