@@ -64,6 +64,13 @@ def absolute(path: Path) -> str:
     return str(path.absolute())
 
 
+def size_of(file: Path) -> tuple[int, int]:
+    """Width and height of a video in pixels."""
+    with contextlib.closing(imageio_ffmpeg.read_frames(str(file))) as frames:
+        width, height = next(frames)["size"]
+    return width, height
+
+
 def count_frames(file: Path) -> int:
     """The frames in a video; 0 if ffmpeg cannot read it."""
     try:

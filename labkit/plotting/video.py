@@ -30,6 +30,7 @@ MAX_BYTES = 1_500_000  # a notebook embeds several videos and should stay below 
 EVALUATED_STEPS = 5_000  # the longest evaluated episode that is recorded to its end
 MAX_PIXELS = 16_384  # a side of the largest picture that x264 encodes
 HTML_WIDTH = 480  # pixels: the largest width of a video in a notebook
+CONTROLS = 0.2  # of a video's height, below the picture: a browser draws its controls there
 
 
 @attrs.frozen
@@ -209,17 +210,28 @@ def _describe(recording: Recording, title: str) -> str:
     return f"{title}: {seconds:.1f} s, {recording.steps} steps, return {return_:.2f}"
 
 
+def style(width: int, height: int) -> str:
+    """CSS for a video of this size in pixels: it shrinks with the page, and hides no caption.
+
+    The box is higher than the picture: a browser draws its controls at the bottom of the box.
+    """
+    box = f"width:{width}px;max-width:100%;aspect-ratio:{width}/{round(height * (1 + CONTROLS))}"
+    return f"{box};object-fit:contain;object-position:top"
+
+
 def video_html(recordings: Sequence[Recording], titles: Sequence[str]) -> str:
     """HTML with the videos embedded, side by side if the page is wide enough; titles escaped."""
     figures = []
     for recording, title in zip(recordings, titles, strict=True):
         data = base64.b64encode(recording.path.read_bytes()).decode()
         label = html.escape(_describe(recording, title))
+        height, width, _ = recording.frames[0].shape
         figures.append(
             # Two videos fit into JupyterLab at 1280 pixels; none is enlarged, which would blur it.
             f'<figure style="margin:0;flex:1 1 280px;max-width:{HTML_WIDTH}px">'
             f"<figcaption>{html.escape(title)}</figcaption>"
-            f'<video controls loop muted playsinline style="max-width:100%" aria-label="{label}" '
+            f'<video controls loop muted playsinline style="{style(width, height)}" '
+            f'aria-label="{label}" '
             f'src="data:video/mp4;base64,{data}">{label}</video></figure>'
         )
     return f'<div style="display:flex;flex-wrap:wrap;gap:12px">{"".join(figures)}</div>'

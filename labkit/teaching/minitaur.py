@@ -121,10 +121,13 @@ def show_clip(folder: Path = POLICY) -> None:
     """
     from IPython import display
 
+    from labkit.plotting import mp4, video  # loads gym
+
     if not (folder / "after.mp4").exists():
         print("no clip: the tracked results are in the repository only")
         return
-    look = 'controls loop muted playsinline style="max-width:100%"'
+    style = video.style(*mp4.size_of(folder / "after.mp4"))
+    look = f'controls loop muted playsinline style="{style}"'
     look += f' aria-label="Video of {CLIP}"'
     display.display(display.Video(folder / "after.mp4", embed=True, html_attributes=look))
     strip = (folder / "strip.png").read_bytes()

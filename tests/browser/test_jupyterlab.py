@@ -126,7 +126,8 @@ found => found.map(picture => ({
     alt: picture.alt || '',
 }))
 """
-# Plays each video for up to ten seconds, until its time has moved on: [seconds moved, width].
+# Plays each video for up to ten seconds, until its time has moved on: [seconds moved, width, pixels
+# below the picture, where the browser draws its controls].
 # Some clips last a fraction of a second and begin anew: between two looks they may stand where
 # they stood.
 PLAY = """
@@ -137,7 +138,8 @@ async found => Promise.all(found.map(async video => {
     const before = video.currentTime;
     for (let look = 0; look < 1000 && video.currentTime === before; look++)
         await new Promise(resolve => setTimeout(resolve, 10));
-    return [Math.abs(video.currentTime - before), video.videoWidth];
+    const picture = video.clientWidth * video.videoHeight / video.videoWidth;
+    return [Math.abs(video.currentTime - before), video.videoWidth, video.clientHeight - picture];
 }))
 """
 
@@ -156,7 +158,10 @@ def test_run_all_cells(notebook, address, page, screenshots):
         assert min(picture["size"]) > 0, picture
         assert 0 < picture["shown"] <= picture["room"] + 1, f"cut off: {picture}"
     videos = page.eval_on_selector_all(".jp-Notebook video", PLAY)
-    assert all(moved > 0 and width > 0 for moved, width in videos), videos
+    for moved, width, below in videos:
+        assert moved > 0
+        assert width > 0
+        assert below > 35, "the controls would hide the caption"
     assert bool(videos) == ("<video" in notebook.read_text())
 
     for width, theme in LOOKS.items():

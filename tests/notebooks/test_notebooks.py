@@ -73,6 +73,7 @@ def test_every_picture_has_words_for_those_who_cannot_see_it(notebook):
             assert len(output.metadata.get("image/png", output.metadata).get("alt", "")) > 10
         html = output.get("data", {}).get("text/html", "")
         assert html.count("<video") == html.count('aria-label="')  # in a viewer, " is escaped
+        assert html.count("<video") == html.count("object-position:top"), "room for the controls"
         assert html.count("<iframe") == html.count('title="3D replay"')
     prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     assert all(re.findall(r"!\[(.*?)\]\(", prose))

@@ -381,6 +381,9 @@ def test_html_embeds_the_video_and_escapes_the_title(recording, tmp_path):
     (tag,) = re.findall(r"<video [^>]*>", page)
     for attribute in ("controls", "loop", "muted", "playsinline", "max-width:100%", "aria-label="):
         assert attribute in tag
+    height, width, _ = recording.frames[0].shape
+    assert f"width:{width}px;" in tag
+    assert f"aspect-ratio:{width}/{round(1.2 * height)};" in tag, "room for the controls"
     assert str(tmp_path) not in page
 
 

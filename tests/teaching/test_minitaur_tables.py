@@ -47,6 +47,7 @@ def test_the_clip_is_shown_with_its_tracked_score(monkeypatch, capsys):
     video, strip = shown
     assert 'aria-label="Video of one episode of the trained robot' in video._repr_html_()
     assert "data:video/mp4;base64," in video._repr_html_(), "embedded"
+    assert "aspect-ratio:480/432;" in video._repr_html_(), "room for the browser's controls"
     assert strip.data.startswith(b"\x89PNG")
     printed = capsys.readouterr().out
     assert "mean return" in printed
