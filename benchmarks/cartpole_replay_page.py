@@ -7,8 +7,9 @@ from pathlib import Path
 import attrs
 import pandas as pd
 
-from benchmarks.page_text import listed, markdown, spaced
+from benchmarks.page_text import listed, markdown
 from labkit.analysis import replay_results
+from labkit.parameters import grouped
 from labkit.plotting.style import png_of
 from labkit.teaching import numpy_dqn, replay_plots
 
@@ -85,7 +86,7 @@ the learning rate 0.03 was added to the list.
 
 ## Limits
 
-CartPole is one task, and an easy one: a run has {spaced(settings.env_steps)} env steps. Five seeds detect large differences only. Five learning rates are a
+CartPole is one task, and an easy one: a run has {grouped(settings.env_steps)} env steps. Five seeds detect large differences only. Five learning rates are a
 coarse grid{_edge(table)}. For prioritised replay, α, the 0.01 in the priority and the first β
 were not tuned. Their values come from the paper or are common ones.
 The draws from its memory are independent; the paper stratifies them.

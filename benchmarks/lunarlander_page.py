@@ -16,8 +16,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.implementations import ROOT
-from benchmarks.page_text import between, counted, listed, markdown, spaced
+from benchmarks.page_text import between, counted, listed, markdown
 from benchmarks.status import caveats, reservation
+from labkit.parameters import grouped
 from labkit.plotting.style import BLUE, GREY, ORANGE, label_axes, solved_line, subplots
 from labkit.training import resuming, run_directory
 
@@ -79,7 +80,7 @@ def page(rows: Sequence[dict[str, Any]], timing: dict[str, Any] | None) -> str:
             "seed": one["seed"],
             "ended": one["ended"] + (", replaced by a later run" if one["replaced"] else ""),
             "evaluations": one["evaluations"],
-            "at env step": spaced(one["last_env_step"]),
+            "at env step": grouped(one["last_env_step"]),
             "mean return there": f"{one['last_mean_return']:+.1f}",
             "confirmed by new episodes": confirmation(one),
             "minutes": one["minutes"],
@@ -93,7 +94,7 @@ This page lists every run of `benchmarks.lunarlander`. It trains on LunarLanderC
     .venv/bin/python -m benchmarks.lunarlander            # trains, confirms and times, then writes this page
     .venv/bin/python -m benchmarks.lunarlander --page     # only writes this page
 
-A run ends at the first evaluation with a mean return of at least {SOLVED:.0f} over {EPISODES} deterministic episodes, or after {spaced(MOST_ENV_STEPS)} env steps. This mean tends to overestimate the policy,
+A run ends at the first evaluation with a mean return of at least {SOLVED:.0f} over {EPISODES} deterministic episodes, or after {grouped(MOST_ENV_STEPS)} env steps. This mean tends to overestimate the policy,
 because a run stops at its first lucky evaluation. So a run counts as solved only if its policy also has a mean of {SOLVED:.0f} over
 100 new episodes. The first command above plays them. {verdict(rows)}
 

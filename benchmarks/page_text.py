@@ -32,11 +32,6 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
 
-def spaced(number: int) -> str:
-    """100000 → '100 000'."""
-    return f"{number:,}".replace(",", " ")
-
-
 def markdown(table: pd.DataFrame) -> str:
     """A table in GitHub's Markdown."""
     rows = [table.columns, ["---"] * len(table.columns), *table.astype(str).to_numpy()]

@@ -25,8 +25,9 @@ from matplotlib.figure import Figure
 
 import labkit
 from benchmarks.implementations import ROOT
-from benchmarks.page_text import between, counted, markdown, spaced
+from benchmarks.page_text import between, counted, markdown
 from labkit.analysis import statistics, tracked_runs
+from labkit.parameters import grouped
 from labkit.plotting.style import BLUE, GREY, ORANGE, subplots
 from labkit.training import resuming, run_directory
 
@@ -179,7 +180,7 @@ def page(rows: list[dict[str, Any]], lost: pd.DataFrame, iterations: int) -> str
     .venv/bin/python -m benchmarks.ray_vs_local            # trains what is missing, then writes this page
     .venv/bin/python -m benchmarks.ray_vs_local --page     # only writes this page
 
-Each run takes {spaced(iterations)} gradient steps. All runs have the defaults of labkit 0.1 with one change:
+Each run takes {grouped(iterations)} gradient steps. All runs have the defaults of labkit 0.1 with one change:
 labkit 0.1 collected some episodes with the mean action, and these runs do not. The score of a run is the mean return
 of 20 deterministic episodes. The table lists every run that was made: {counted(len(listing), "run")}, of which {len(lost)} were lost.
 
@@ -223,7 +224,7 @@ def sentence(rows: list[dict[str, Any]], lost: pd.DataFrame, iterations: int) ->
         compared.loc["tracked, earlier version"],
     )
     return (
-        f"On the Minitaur, each run took {spaced(iterations)} gradient steps with the defaults of labkit 0.1 and one change: it collected no\n"
+        f"On the Minitaur, each run took {grouped(iterations)} gradient steps with the defaults of labkit 0.1 and one change: it collected no\n"
         f"episodes with the mean action. {len(local)} runs on the local executor have a mean return of {np.mean(local):+.2f}. {present.n:.0f} runs on Ray, of which the files of {len(lost)} were lost, have {present['mean']:+.2f} (Welch's p = {present.p:.2g}).\n"
         f"{earlier.n:.0f} runs of an earlier version of the Ray executor have {earlier['mean']:+.2f} (p = {earlier.p:.2g}). That version sent weights less often. A repeated seed counts as another run here, so p is approximate; it is not corrected. So few runs cannot show that the executors are equal.\n"
         "[Notebook 04](../notebooks/04_distributed_sac.ipynb) counts one run for each seed, and corrects the p-values. [The page on both executors](../results/ray_vs_local/README.md) lists every run."

@@ -20,7 +20,8 @@ import pandas as pd
 
 from benchmarks import report
 from benchmarks.implementations import ROOT
-from benchmarks.page_text import between, listed, markdown, spaced
+from benchmarks.page_text import between, listed, markdown
+from labkit.parameters import grouped
 
 RESULTS = ROOT / "benchmarks" / "results"
 README, FRONT = ROOT / "benchmarks" / "README.md", ROOT / "README.md"
@@ -114,7 +115,7 @@ def growth(results: dict[str, Any]) -> str:
     if "growth" not in results:
         return ""
     shares = report.paired_ratios(results["growth"])[-1]
-    smallest, largest = (spaced(results["growth"]["sizes"][place]) for place in (0, -1))
+    smallest, largest = (grouped(results["growth"]["sizes"][place]) for place in (0, -1))
     return (
         f"With\n{largest} transitions in the replay table, the loop ran at {statistics.median(shares):.0%} of the speed that it had with {smallest} "
         f"(median of {len(shares)} rounds, which gave {min(shares):.0%} to {max(shares):.0%}; aim: at least {report.GROWTH_AIM:.0%}). "

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pandas as pd
 import study
 
-from benchmarks.page_text import counted, markdown, spaced
+from benchmarks.page_text import counted, markdown
 from labkit.analysis import arithmetic, statistics
-from labkit.parameters import brief
+from labkit.parameters import brief, grouped
 
 
 def section(table: pd.DataFrame, figure: str) -> str:
@@ -24,7 +24,7 @@ def section(table: pd.DataFrame, figure: str) -> str:
     table = table[~table.setting.isin(list(study.EARLIER_ABLATIONS))]
     single = single_runs(table)
     return f"""
-## Other settings, {spaced(study.ABLATION_BUDGET)} env steps
+## Other settings, {grouped(study.ABLATION_BUDGET)} env steps
 
 This table has the settings with two seeds or more{"; the next one has those with one" if single else ""}. Each `no-` row is an ablation: it sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
 the source document. The `earlier-` rows were the defaults for a time. `target-entropy-8`, `action-repeat-2` and `small-table` were tried in place of `earlier-uniform`. `small-table` was the default for an hour and a half; none of the three stayed. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
@@ -48,7 +48,7 @@ def earlier_ablations(table: pd.DataFrame) -> str:
     if set(table.setting) <= {base}:
         return ""
     return f"""
-## Ablations of earlier defaults, {spaced(study.ABLATION_BUDGET)} env steps
+## Ablations of earlier defaults, {grouped(study.ABLATION_BUDGET)} env steps
 
 These runs were made when the target entropy of the defaults was -8. Each row but `{base}` sets one more choice to the source document's value. The differences and tests compare with `{base}`; Holm's correction is for {counted(len(with_test(table, base)), "test")}.
 
@@ -149,7 +149,7 @@ def single_runs(table: pd.DataFrame) -> str:
         for run in single.rename(columns={"return": "eval_return"}).itertuples()
     ]
     return f"""
-## Settings with one run, {spaced(study.ABLATION_BUDGET)} env steps
+## Settings with one run, {grouped(study.ABLATION_BUDGET)} env steps
 
 Two seeds of one setting differ by up to {seeds_apart(table):.1f} here, so one run cannot say whether a setting is better than the defaults.
 

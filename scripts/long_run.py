@@ -11,10 +11,10 @@ import attrs
 import numpy as np
 import study
 
-from benchmarks.page_text import spaced
 from labkit.analysis import compare
 from labkit.analysis.robustness import FULL_LENGTH
 from labkit.config import SACConfig
+from labkit.parameters import grouped
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "minitaur"
 
@@ -43,7 +43,7 @@ class LongRun:
     @property
     def line(self) -> str:
         """The run in the page of the study."""
-        where, steps = f"[its page]({self.folder.name}/README.md)", spaced(self.env_steps)
+        where, steps = f"[its page]({self.folder.name}/README.md)", grouped(self.env_steps)
         fell = (
             f"; the robot fell in {self.falls} of the {self.episodes} episodes"
             if self.falls
@@ -94,7 +94,7 @@ def rows() -> list[list[str]]:
     return [
         [
             f"labkit, {run.parameters}, 1 seed",
-            spaced(run.env_steps),
+            grouped(run.env_steps),
             f"{run.score:+.2f}",
             "",
             f"{run.distance:.1f} m",

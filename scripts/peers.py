@@ -20,8 +20,9 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 from benchmarks import implementations, side_by_side  # noqa: E402
-from benchmarks.page_text import listed, markdown, spaced  # noqa: E402
+from benchmarks.page_text import listed, markdown  # noqa: E402
 from labkit.analysis import milestones, statistics  # noqa: E402
+from labkit.parameters import grouped  # noqa: E402
 from labkit.training import provenance  # noqa: E402
 
 KEPT = ROOT / "results" / "minitaur" / "peers"
@@ -119,7 +120,7 @@ def text(found: list[dict[str, Any]]) -> str:
     make peers                          # runs what is missing, then writes this page, the study's page and README's table
     make peers ARGS=page                # the pages alone
 
-Each run trains in the same registered environment for {spaced(ENV_STEPS)} env steps, with one gradient step for each env step after the warm-up. Then it
+Each run trains in the same registered environment for {grouped(ENV_STEPS)} env steps, with one gradient step for each env step after the warm-up. Then it
 plays 20 deterministic episodes. "labkit's choices" (`-tuned`) are scaled observations, rewards × 20, five-step returns, γ = 0.995, a warm-up of 5 000 env steps, a
 learning rate of 1e-3 that decays as in labkit, a target entropy of -8 and an initial log α of -4. labkit's target entropy was -8 when these runs were made; now it is -4. Their batches are drawn from all transitions alike, and no transition is reflected. "labkit's earlier choices" (`-earlier`) have a target entropy of -4 and a
 scale of the observations that leaves angles and attitude small, as labkit's defaults had. In SBX, fewer rates decay: none in CrossQ, and in SAC not that of
@@ -191,7 +192,7 @@ def section(own: Sequence[float]) -> str:
     found = results()
     if not found:
         return ""
-    return f"""## Other libraries, {spaced(ENV_STEPS)} env steps
+    return f"""## Other libraries, {grouped(ENV_STEPS)} env steps
 
 [Their page](peers/README.md) gives their settings, and what they share with labkit's.
 
@@ -230,7 +231,7 @@ def steps_to_walk(one: dict[str, Any]) -> str:
     interim = one["evaluations"][:-1]
     means = [float(np.mean(row["returns"])) for row in interim]
     step = milestones.sustained([row["env_step"] for row in interim], means, WALKING)
-    return "–" if step is None else spaced(step)
+    return "–" if step is None else grouped(step)
 
 
 if __name__ == "__main__":

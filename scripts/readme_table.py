@@ -12,9 +12,10 @@ import peers
 import results_page
 import study
 
-from benchmarks.page_text import aggregate, between, counted, listed, markdown, spaced
+from benchmarks.page_text import aggregate, between, counted, listed, markdown
 from labkit.analysis import compare
 from labkit.analysis.compare import TrackedRun
+from labkit.parameters import grouped
 from labkit.plotting import run_plots
 
 MARKS = ("<!-- written by make results: begin -->", "<!-- written by make results: end -->")
@@ -38,7 +39,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
         rows.append(
             [
                 f"{label}, {counted(len(runs), 'seed')}" if len(runs) < study.SEEDS else label,
-                spaced(budget),
+                grouped(budget),
                 aggregate(table["return"].to_numpy()),
                 f"{table['return'].min():+.2f}",
                 f"{table.distance.mean():.1f} m",
@@ -47,7 +48,7 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
         above = int((table["return"] >= results_page.THRESHOLD).sum())
         which = "" if name == "defaults" else " of the earlier defaults"
         runs_of = counted(len(table), "run") + which
-        reached.append(f"{above} of {runs_of} after {spaced(budget)} env steps")
+        reached.append(f"{above} of {runs_of} after {grouped(budget)} env steps")
         if name == "defaults":
             caveats.append(caveat(table, runs, budget))
         if len(runs) >= study.SEEDS and name == "defaults":
@@ -71,11 +72,11 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
             results_page.PPO2,
         ),
     ]
-    rows += [[name, spaced(steps), f"{score:+.2f}", "", ""] for name, steps, score in published]
+    rows += [[name, grouped(steps), f"{score:+.2f}", "", ""] for name, steps, score in published]
     rows += [
         [
             f"{label}, {counted(len(scores), 'seed')}",
-            spaced(peers.ENV_STEPS),
+            grouped(peers.ENV_STEPS),
             aggregate(np.array(scores)),
             f"{min(scores):+.2f}" if len(scores) > 1 else "",
             "",
@@ -99,4 +100,4 @@ def caveat(table: pd.DataFrame, runs: Sequence[TrackedRun], budget: int) -> str:
     if budget == study.ABLATION_BUDGET:
         return results_page.chosen_by(table).strip().replace("Seeds", "In the first row, seeds", 1)
     before = results_page.same_seeds_before(runs, budget)
-    return before.replace("the same runs", f"the runs of the {spaced(budget)} row", 1)
+    return before.replace("the same runs", f"the runs of the {grouped(budget)} row", 1)

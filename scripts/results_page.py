@@ -14,10 +14,11 @@ import pandas as pd
 import peers
 import study
 
-from benchmarks.page_text import aggregate, counted, listed, markdown, spaced
+from benchmarks.page_text import aggregate, counted, listed, markdown
 from labkit.analysis import arithmetic, compare, comparison_plots, milestones, statistics
 from labkit.analysis.compare import TrackedRun
 from labkit.config import SACConfig
+from labkit.parameters import grouped
 from labkit.plotting import run_plots
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,7 +49,7 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
             runs,
             study.iterations("defaults", budget),
             published=True,
-            title=f"Minitaur, defaults, {spaced(budget)} env steps",
+            title=f"Minitaur, defaults, {grouped(budget)} env steps",
         )
         written.append(target / f"curves-{budget}.png")
         figure.savefig(written[-1], dpi=110)
@@ -56,7 +57,7 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
     table = setting_scores(found, study.ABLATION_BUDGET)
     if table.setting.nunique() > 1:
         written.append(target / "factors.png")
-        title = f"after {spaced(study.ABLATION_BUDGET)} env steps"
+        title = f"after {grouped(study.ABLATION_BUDGET)} env steps"
         ranked = ablations.several(table[~table.setting.isin(list(study.EARLIER_ABLATIONS))])
         comparison_plots.ranking(ranked, title=title, baseline="defaults").savefig(
             written[-1], dpi=110
@@ -163,7 +164,7 @@ def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str, detaile
         for row, path in zip(rows, table.path, strict=True):
             row |= soon(by_path[path], iterations)
     paragraphs = [
-        f"## The defaults after {spaced(budget)} env steps",
+        f"## The defaults after {grouped(budget)} env steps",
         f"{spread_of(values)}ean forward distance {table.distance.mean():.2f} m in ten seconds, "
         f"mean episode length {table.length.mean():.0f} of 1000 steps. {reached_threshold(values)}",
         speed_of_learning(runs, iterations) if detailed else "",
@@ -196,19 +197,19 @@ def same_seeds_before(runs: Sequence[TrackedRun], budget: int) -> str:
     values = list(table["return"])
     kind = "an interquartile mean" if len(values) >= study.SEEDS else "a mean"
     mean = statistics.interquartile_mean(values) if len(values) >= study.SEEDS else np.mean(values)
-    return f"After {spaced(shortest)} env steps, the same runs had {kind} of {mean:+.2f}."
+    return f"After {grouped(shortest)} env steps, the same runs had {kind} of {mean:+.2f}."
 
 
 def explained(warm_up: int) -> str:
     """What the numbers of the sections are, and what was published; `warm_up` in env steps."""
     tutorial_steps, tutorial_return = run_plots.PUBLISHED_CURVE[-1]
     return f"""
-The first {spaced(warm_up)} env steps are warm-up with random actions; one gradient step follows each later env step. A run is evaluated every
+The first {grouped(warm_up)} env steps are warm-up with random actions; one gradient step follows each later env step. A run is evaluated every
 2 500 env steps, on five episodes. A return counts as reached when two consecutive evaluations have at least that mean. "Steps to" gives the env step
 of the first of the two. "Minutes to" is the training time until then, without warm-up and evaluations. The machines were shared with other work. The other sections score the same runs after other budgets; a seed that a section does not list was not trained for so long.
 
-Published: [PPO2]({PPO2_SOURCE}) {PPO2:+.2f} ± {PPO2_SD} after 2 000 000 steps (one run, ± sd of its episodes), [SAC]({SAC_SOURCE}) {SAC_PUBLISHED:+.2f} after about {spaced(SAC_STEPS)} (one run, mean of its last 100 training episodes), evolution strategies at best [{ES:+.2f}]({ES_SOURCE}) (the library estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \
-the TF-Agents tutorial {tutorial_return:+.2f} after {spaced(tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS)} (sampled actions).
+Published: [PPO2]({PPO2_SOURCE}) {PPO2:+.2f} ± {PPO2_SD} after 2 000 000 steps (one run, ± sd of its episodes), [SAC]({SAC_SOURCE}) {SAC_PUBLISHED:+.2f} after about {grouped(SAC_STEPS)} (one run, mean of its last 100 training episodes), evolution strategies at best [{ES:+.2f}]({ES_SOURCE}) (the library estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \
+the TF-Agents tutorial {tutorial_return:+.2f} after {grouped(tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS)} (sampled actions).
 """
 
 
@@ -263,11 +264,11 @@ def speed_of_learning(runs: Sequence[TrackedRun], iterations: int) -> str:
     known = sorted(np.inf if steps is None else float(steps) for steps in reached)
     median = float(np.median(known))
     never = sum(not np.isfinite(value) for value in known)
-    middle = f"{spaced(int(median))} env steps" if np.isfinite(median) else "not reached"
+    middle = f"{grouped(int(median))} env steps" if np.isfinite(median) else "not reached"
     slowest = (
         f"{never} of {counted(len(runs), 'run')} never reached it"
         if never
-        else f"the slowest run took {spaced(int(known[-1]))}"
+        else f"the slowest run took {grouped(int(known[-1]))}"
     )
     return f"The median over the runs to reach {WALKING:+.0f}: {middle}; {slowest}."
 
@@ -275,7 +276,7 @@ def speed_of_learning(runs: Sequence[TrackedRun], iterations: int) -> str:
 def steps(run: TrackedRun, level: float, iterations: int) -> str:
     """See `milestones.first_sustained`; – where there is none."""
     reached = milestones.first_sustained(run, level, budget=iterations)
-    return "–" if reached is None else spaced(reached)
+    return "–" if reached is None else grouped(reached)
 
 
 def reached_threshold(values: Sequence[float]) -> str:
@@ -355,7 +356,7 @@ def longer_runs(found: Sequence[TrackedRun]) -> str:
             rows.append(
                 {
                     "setting": name,
-                    "env steps": spaced(budget),
+                    "env steps": grouped(budget),
                     "seeds": listed([str(seed) for seed in group.seed]),
                     "returns": ", ".join(f"{value:+.2f}" for value in values),
                     "mean": f"{np.mean(values):+.2f}",
@@ -375,7 +376,7 @@ def not_run(found: Sequence[TrackedRun]) -> str:
         if job.seed not in {run.config.seed for run in of(job.setting, found, job.budget)}:
             missing.setdefault((job.setting, job.budget), []).append(str(job.seed))
     lines = "\n".join(
-        f"- {setting}, {spaced(budget)} env steps: seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
+        f"- {setting}, {grouped(budget)} env steps: seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
         for (setting, budget), seeds in missing.items()
     )
     lines = lines or "None: every planned run is finished."
@@ -386,7 +387,7 @@ def unfinished(found: Sequence[TrackedRun]) -> str:
     """A paragraph on tracked runs without any final evaluation, which no score includes; or nothing."""
     every = {job.budget for job in study.PLAN}
     lines = [
-        f"- {run.path.parent.name}, seed {run.config.seed}: {spaced(int(run.metrics.env_step.max()))} env steps"
+        f"- {run.path.parent.name}, seed {run.config.seed}: {grouped(int(run.metrics.env_step.max()))} env steps"
         for run in found
         if run.path.parent.name in study.SETTINGS
         and not any(of(run.path.parent.name, [run], budget) for budget in every)

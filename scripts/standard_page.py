@@ -14,9 +14,10 @@ from matplotlib.lines import Line2D
 from trials import read
 
 from benchmarks import standard_plan
-from benchmarks.page_text import counted, listed, markdown, spaced
+from benchmarks.page_text import counted, listed, markdown
 from labkit.analysis import statistics
 from labkit.config import SACConfig
+from labkit.parameters import grouped
 from labkit.plotting import run_plots, style
 
 # In requirements.lock when the runs were made that did not record these.
@@ -134,9 +135,9 @@ This page compares labkit's SAC with published curves and with Stable-Baselines3
 For the Minitaur we know of two published SAC curves, each of one run: that of TF-Agents' tutorial, where the robot does not walk, and [one](https://github.com/Rafael1s/Deep-Reinforcement-Learning-Algorithms/tree/master/Minitaur-Soft-Actor-Critic) that reaches +15.10 after about 550 000 env steps. For these three robots
 there are published SAC curves with several seeds. Far lower returns would show that labkit's SAC is wrong, or only tuned to one robot.
 
-Each run takes {spaced(standard_plan.ENV_STEPS)} env steps in an environment of Gymnasium. The first {spaced(standard_plan.WARM_UP)} have random actions; each later env step is followed by one gradient step. The score of a
+Each run takes {grouped(standard_plan.ENV_STEPS)} env steps in an environment of Gymnasium. The first {grouped(standard_plan.WARM_UP)} have random actions; each later env step is followed by one gradient step. The score of a
 run is the mean return of {standard_plan.FINAL_EPISODES} deterministic episodes after the last env step. Its curve shows the mean return of {standard_plan.EVAL_EPISODES} deterministic episodes every
-{spaced(standard_plan.EVAL_EVERY)} env steps.
+{grouped(standard_plan.EVAL_EVERY)} env steps.
 
 {chr(10).join(verdict(env, scores, published_scores(reference, env)) for env in standard_plan.ACTIONS)}
 
@@ -168,10 +169,10 @@ The name `improved` was given before its runs; the table above shows where it sc
 ## The published curves
 
 [reference.csv](reference.csv) has the returns of {seeds_of(reference)} seeds from [SimbaV2's repository]({SOURCE_REPOSITORY}), `{SOURCE_PATH}` in commit `{SOURCE_COMMIT[:7]}`
-({SOURCE_LICENCE}). Their last point before {spaced(standard_plan.ENV_STEPS)} env steps is at {spaced(int(reference.env_step.max()))}. Neither SimbaV2's README nor the file says how the runs were made.
+({SOURCE_LICENCE}). Their last point before {grouped(standard_plan.ENV_STEPS)} env steps is at {grouped(int(reference.env_step.max()))}. Neither SimbaV2's README nor the file says how the runs were made.
 
-The curves have a point every {spaced(SOURCE_EVERY)} env steps. `train.py` of [CrossQ](https://github.com/adityab/CrossQ) evaluates at the same interval (5 000 000 // 300), so the curves probably come from there; this is
-an inference. `train.py` takes {spaced(standard_plan.WARM_UP)} random env steps, and plays one deterministic episode for each evaluation. CrossQ's `slurm/submit_everything.sh` sets learning rates of
+The curves have a point every {grouped(SOURCE_EVERY)} env steps. `train.py` of [CrossQ](https://github.com/adityab/CrossQ) evaluates at the same interval (5 000 000 // 300), so the curves probably come from there; this is
+an inference. `train.py` takes {grouped(standard_plan.WARM_UP)} random env steps, and plays one deterministic episode for each evaluation. CrossQ's `slurm/submit_everything.sh` sets learning rates of
 0.001 for the SAC baseline. If the curves do come from CrossQ, two things follow. Each point is the return of one episode, so the spread includes the noise of single
 episodes. And the learning rate was 0.001, not {standard_plan.RATE:g}. The setting `rate-0.001` is labkit with that higher rate. It and `delayed` are run only if a difference needs
 an explanation; they are not part of the plan.
@@ -297,7 +298,7 @@ def every_run(runs: Sequence[TrackedRun]) -> str:
             "environment": run.env,
             "settings": f"`{run.settings}`",
             "run": run.name,
-            "env steps": spaced(int(run.rows.env_step.iloc[-1])),
+            "env steps": grouped(int(run.rows.env_step.iloc[-1])),
             "return": "not finished" if run.score is None else f"{run.score:.0f}",
             "episodes": f"{min(run.rows.returns.iloc[-1]):.0f} to {max(run.rows.returns.iloc[-1]):.0f}",
             "commit": str(run.content.get("commit") or "not recorded")[:7],

@@ -17,6 +17,7 @@ import pandas as pd
 import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 from labkit.analysis import tracked_runs
 from labkit.config import SACConfig
+from labkit.parameters import grouped
 from labkit.plotting import run_plots
 from labkit.plotting.film_strip import film_strip
 from labkit.sac.evaluation import Evaluation
@@ -25,7 +26,6 @@ from labkit.training.config_file import read_config
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
-from benchmarks.page_text import spaced  # noqa: E402
 
 
 @click.command()
@@ -76,7 +76,7 @@ def page(run_dir: Path, metrics: pd.DataFrame, target: Path, note: str) -> str:
     last = metrics.dropna(subset="eval_return").iloc[-1]
     final = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
     versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
-    length = spaced(config.num_iterations)
+    length = grouped(config.num_iterations)
     remark = f"- {note}\n" if note else ""
     animation, third = "", ""
     if (target / "after.gif").exists():
@@ -148,7 +148,7 @@ def memory(pace: Path) -> str:
     if not pace.exists():
         return ""
     table = pd.read_csv(pace)
-    first, last = (spaced(int(table.gradient_step.iloc[at])) for at in (0, -1))
+    first, last = (grouped(int(table.gradient_step.iloc[at])) for at in (0, -1))
     most = table.resident_mib.max() / 1024
     return f"""- Resident memory from gradient step {first} to {last}: at most {most:.1f} GiB
   ([pace.csv](pace.csv), by `python -m benchmarks.pace <the run directory>`).

@@ -19,11 +19,11 @@ import pandas as pd
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
-from benchmarks.page_text import markdown, spaced  # noqa: E402
+from benchmarks.page_text import markdown  # noqa: E402
 from labkit.analysis import compare, milestones  # noqa: E402
 from labkit.analysis.choices import setting_fields, with_one_rate  # noqa: E402
 from labkit.config import ADDED, ADDED_IN, SACConfig  # noqa: E402
-from labkit.parameters import brief  # noqa: E402
+from labkit.parameters import brief, grouped  # noqa: E402
 
 TRIALS = ROOT / "results" / "minitaur" / "trials"
 SMALL = TRIALS.with_name("study") / "small-table"
@@ -87,10 +87,10 @@ def row(folder: Path) -> dict[str, str]:
         "change of the code": change(folder.parent),
         "gradient steps per env step": f"{ratio(rows):.3g}",
         "seed": str(values["seed"]),
-        "env steps": spaced(int(last.env_step)),
+        "env steps": grouped(int(last.env_step)),
         "return": f"{means[-1]:+.2f} ({len(last.returns)} episodes)",
         "best evaluation": f"{means.max():+.2f}",
-        "steps to +10": "–" if walks is None else spaced(walks),
+        "steps to +10": "–" if walks is None else grouped(walks),
         "commit": short(content.get("commit")),
         "CPU": str(content.get("cpu") or "not recorded"),
     }

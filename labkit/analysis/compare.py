@@ -335,14 +335,3 @@ def curve(runs: Sequence[TrackedRun], budget: int) -> pd.DataFrame:
     table = pd.DataFrame(returns).dropna()
     means = pd.DataFrame(env_steps).loc[table.index].mean(axis=1)
     return table.set_axis(pd.Index(means, name="env_step"))
-
-
-def steps_to_reach(run: TrackedRun, level: float, budget: int | None = None) -> int | None:
-    """Env steps until an evaluation first has a mean return of at least `level`, or None.
-
-    Evaluations after `budget` gradient steps are ignored; None uses all of them.
-    """
-    rows = run.evaluations
-    within = rows.gradient_step <= (rows.gradient_step.max() if budget is None else budget)
-    reached = rows.env_step[(rows.eval_return >= level) & within]
-    return None if reached.empty else int(reached.iloc[0])

@@ -212,12 +212,6 @@ def test_curve_has_a_column_per_run_and_ends_at_the_budget(folder):
     assert compare.curve(runs, 40).empty
 
 
-def test_steps_to_reach(folder):
-    run = compare.find_runs(folder)[0][6]
-    assert [compare.steps_to_reach(run, level) for level in (0, 1, 5, 7)] == [20, 30, 40, None]
-    assert compare.steps_to_reach(run, 5, budget=20) is None
-
-
 def test_figures_show_the_data(folder):
     found, _ = compare.find_runs(folder)
     axes = comparison_plots.curves(found, 20).axes[0]

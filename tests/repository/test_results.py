@@ -82,7 +82,7 @@ def runs_after(budget):
     return by_setting["return"].agg(list), by_setting.steps.agg(list)
 
 
-def spaced(number):
+def grouped(number):
     return f"{number:,.0f}".replace(",", " ")
 
 
@@ -91,7 +91,7 @@ def test_the_history_tells_what_the_runs_without_symmetry_show():
     names = (study.LAST_EARLIER, f"{study.LAST_EARLIER}_no-symmetry_augmentation")
     assert [len(returns[name]) for name in names] == [5, 5]
     iqm, less = (statistics.interquartile_mean(returns[name]) for name in names)
-    with_it, without = (spaced(np.median(steps[name])) for name in names)
+    with_it, without = (grouped(np.median(steps[name])) for name in names)
     said = results_page.HISTORY
     assert f"these defaults after 100 000 env steps, {iqm:+.2f}, is" in said
     assert f"The difference is {iqm - less:.2f}, so by this rule it would go" in said
@@ -109,7 +109,7 @@ def test_the_history_tells_what_the_runs_with_the_target_entropy_show():
     assert now <= 30_000, "the rule"
     said = results_page.HISTORY
     assert f"The IQM is {iqm:+.2f} (with -8: {before:+.2f})" in said
-    assert f"the median to +10 is {spaced(now)} env steps (with -8: {spaced(then)})" in said
+    assert f"the median to +10 is {grouped(now)} env steps (with -8: {grouped(then)})" in said
     p = statistics.welch(*(returns[name] for name in names))
     assert f"The difference of the means has p = {p:.2f} (Welch)" in said
     short, _ = runs_after(60_000)
