@@ -75,7 +75,8 @@ def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACCon
         if name not in known:
             raise unknown(name, known)
     # Another notebook's parameters may have the same names and mean something else.
-    ours = SACConfig.names() if _uses_labkit(notebook) and "env_name" in known else []
+    trains_sac = _uses_labkit(notebook) and not {"env_name", "run_dir"}.isdisjoint(known)
+    ours = SACConfig.names() if trains_sac else []
     fields = {name: text for name, text in texts.items() if name in ours}
     defaults = _defaults(notebook)
     own = {name: value for name, value in defaults.items() if name in ours}

@@ -153,7 +153,7 @@ def plan(notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path
     taken = {"seed", "run_dir", "resume"} & set(texts)
     if taken:
         raise ParameterError(f"`{min(taken)}` is not a parameter of a sweep, which sets it itself")
-    for name in ("seed", "run_dir", "resume"):  # without `resume`, one directory holds several runs
+    for name in ("seed", "run_dir"):
         if name not in declared(notebook):
             allowed = f"a notebook with the parameter `{name}`, such as 03_sac_minitaur.ipynb"
             raise invalid("notebook", str(notebook), allowed)

@@ -213,7 +213,7 @@ def test_a_run_is_compared_with_the_notebook_s_own_defaults(tmp_path, monkeypatc
     notebook = write_notebook(tmp_path / "work", OPENS)
     _, config = launcher.check(notebook, {"num_iterations": "40"})
     assert config == SACConfig(num_iterations=40, gamma=0.5)
-    run_directory.open_run("here", config)
+    run_directory.open_run("here", config).log(env_step=301, gradient_step=1)
     assert run_directory.choose_directory("here", config) == Path("here")
     with pytest.raises(ParameterError, match=r"gamma is 0\.5 there and 0\.9 here"):
         launcher.run_notebook(notebook, {"gamma": "0.9", "run_dir": "here"})

@@ -184,7 +184,7 @@ def test_a_setting_with_long_values_has_a_directory_of_its_own(notebook, tmp_pat
     assert max(len(one), len(two)) == longest
 
 
-@pytest.mark.parametrize("name", ["02_replay_buffers", "04_distributed_sac"])
+@pytest.mark.parametrize("name", ["01_overlapping_trajectories", "02_replay_buffers"])
 def test_a_notebook_that_trains_no_run_is_rejected(name, tmp_path):
     allowed = r"`notebook` must be a notebook with the parameter `\w+`, such as 03"
     with pytest.raises(ParameterError, match=allowed):
