@@ -20,7 +20,7 @@ from labkit.sac.collector import env_steps_of
 STATUS_SECONDS = 0.3  # between two status calls to the same actor
 HEAD_CHECK_SECONDS = 2.0  # between two looks at Ray's head
 HEAD_SECONDS = 20.0  # without an answer; after 60 s Ray ends this process, message or not
-ABSENT_SECONDS = 10.0  # between two polls: this process was suspended, or its machine was
+ABSENT_SECONDS = 10.0  # between two looks: this process was suspended
 MAX_RESTARTS = 10  # of one actor; one that fails more often has a persistent cause
 
 
@@ -152,16 +152,17 @@ class ActorSupervisor:
             actor = waiting[ref]
             if actor.watched and (failure := self._take(actor, ref)):
                 yield failure
+        self._forgive_absence()
         self._check_silence()
-        self._polled_at = time.monotonic()
 
     def _forgive_absence(self) -> None:
         """Does not count the time in which nothing was polled as silence of the actors."""
-        absent = time.monotonic() - self._polled_at
+        now = time.monotonic()
+        absent, self._polled_at = now - self._polled_at, now
         if absent > ABSENT_SECONDS:
-            self._head_seen_at += absent
+            self._head_seen_at = min(now, self._head_seen_at + absent)
             for actor in self.actors.values():
-                actor.answered_at += absent
+                actor.answered_at = min(now, actor.answered_at + absent)
 
     def _take(self, actor: SupervisedActor, ref: Any) -> Restart | None:
         """Takes an answer; the actor's failure if it tells of one."""

@@ -66,7 +66,7 @@ def absolute(path: Path) -> str:
 
 def size_of(file: Path) -> tuple[int, int]:
     """Width and height of a video in pixels."""
-    with contextlib.closing(imageio_ffmpeg.read_frames(str(file))) as frames:
+    with contextlib.closing(imageio_ffmpeg.read_frames(absolute(file))) as frames:
         width, height = next(frames)["size"]
     return width, height
 

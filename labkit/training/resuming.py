@@ -26,8 +26,7 @@ def check_resumable(path: Path, config: SACConfig) -> None:
         made = ", ".join(f"{name} {value!r}" for name, value in removed.items())
         raise invalid("run_dir", str(path), f"another directory: {made} there, which was removed")
     check_same(path, theirs, config, but=("num_iterations",))
-    folder = path / "checkpoints"
-    taken = max((*checkpoint.steps(folder), *checkpoint.interrupted(folder)), default=None)
+    taken = max(_saved(path), default=None)
     if taken is None or not metrics.is_lost(path):
         metrics.check_columns(path)
     # An interim evaluation with as many episodes looks like a final one. At step 0, both do.
@@ -44,7 +43,13 @@ def check_resumable(path: Path, config: SACConfig) -> None:
 
 def has_begun(path: Path) -> bool:
     """Whether a run directory has a row or a checkpoint, or its `metrics.csv` was lost."""
-    return bool(checkpoint.steps(path / "checkpoints")) or not metrics.is_empty(path)
+    return bool(_saved(path)) or not metrics.is_empty(path)
+
+
+def _saved(path: Path) -> list[int]:
+    """The gradient steps of its checkpoints, with those that a crash left under another name."""
+    folder = path / "checkpoints"
+    return [*checkpoint.steps(folder), *checkpoint.interrupted(folder)]
 
 
 def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, ...] = ()) -> None:

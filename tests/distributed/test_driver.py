@@ -563,7 +563,6 @@ def test_a_driver_that_was_suspended_does_not_blame_the_actors(monkeypatch):
     found._forgive_absence()
     found._check_head()
     found._check_silence()
-    found._polled_at = now
     learner.answered_at = now - 101
     found._forgive_absence()
     monkeypatch.setattr(supervisor, "_free_devices", lambda: "8 CPUs")

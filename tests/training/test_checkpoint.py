@@ -307,6 +307,19 @@ def test_a_kill_between_the_two_renames_loses_no_checkpoint(tmp_path, monkeypatc
     assert checkpoint.load(checkpoint.latest(path / "checkpoints"))[1]["note"] == kept
 
 
+def test_a_run_whose_only_checkpoint_was_interrupted_is_not_taken_for_a_new_one(tmp_path):
+    """Without rows, as if `log_interval` and `eval_interval` were 0."""
+    run_directory.open_run(tmp_path, labkit.SACConfig(seed=1))
+    table = uniform_replay.UniformReplay(LAYOUT, 100)
+    checkpoint.save(tmp_path / "checkpoints", 7, [], {}, table).rename(
+        tmp_path / "checkpoints" / "partial"
+    )
+    with pytest.raises(ParameterError, match="seed is 1 there and 2 here"):
+        run_directory.open_run(tmp_path, labkit.SACConfig(seed=2))
+    run_directory.open_run(tmp_path, labkit.SACConfig(seed=1))
+    assert checkpoint.steps(tmp_path / "checkpoints") == [7]
+
+
 def test_an_unfinished_checkpoint_is_not_taken_for_a_whole_one(tmp_path, table):
     checkpoint.save(tmp_path, 7, [], {}, table)
     (tmp_path / "000000007").rename(tmp_path / "partial")
