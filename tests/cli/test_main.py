@@ -77,10 +77,10 @@ def test_a_parameter_that_is_given_twice_is_named(command):
     assert result.stderr == "ParameterError: `seed` is given twice, as '1' and as '2'\n"
 
 
-def test_a_path_may_begin_with_the_home_directory(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
+def test_a_path_may_begin_with_the_home_directory(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
     done = CliRunner().invoke(main, ["watch", "--replay", "--out=~/clip.txt"])
-    assert f"got '{tmp_path}/clip.txt'" in done.stderr
+    assert "got '/home/me/clip.txt'" in done.stderr
 
 
 @pytest.mark.parametrize("path", ["a" * 300, "~nobody-here/run"])

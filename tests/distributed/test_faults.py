@@ -275,6 +275,8 @@ def test_a_killed_driver_leaves_nothing_running(tmp_path):
     driver.communicate()
     gone = lambda: not any(Path(f"/proc/{pid}").exists() for pid in below)  # noqa: E731
     wait_until(gone, 30, "end of all processes")
+    summary = json.loads((tmp_path / "run" / "ray.json").read_text())
+    assert summary == {"faults": []}, "no summary yet, but it counts as a run on Ray"
 
 
 def test_a_lost_node(tmp_path, monkeypatch):
