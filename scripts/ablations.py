@@ -228,7 +228,7 @@ The reason for each choice:
 - **Discount**: at 0.99 per step of 10 ms, the horizon is about one second, so a fall loses about one second of reward. At 0.995 the horizon is two seconds.
 - **Learning rates** of 1e-3 learn fast, but late in training they make the policy change much between two evaluations. So they decay: those of the critics to a half after 20 000
   gradient steps, to a third after 40 000, those of the actor and the temperature, which take every second step, half as fast. The formula 1 / (1 + t / 20 000) does not depend on the length of the run, so a run can be continued.
-- **Warm-up** of 5 000 env steps; the tutorial has 10 000. Random actions hardly move the robot, so a shorter warm-up leaves more steps for useful experience. The ablation does not show a benefit: its mean is the higher one. The value stays, because all runs of the defaults have it.
+- **Warm-up** of 5 000 env steps; the tutorial has 10 000. Random actions hardly move the robot, so a shorter warm-up leaves more steps for useful experience. The ablation does not show a benefit: on machines of one kind, its mean is higher than that of the defaults. The value stays, because all runs of the defaults have it.
 - **Delayed actor**: the actor and the temperature take a gradient step after every second step of the critics ([Fujimoto et al., 2018](https://arxiv.org/abs/1802.09477)). It saves arithmetic.
 - **Normalised critics**: layer normalisation limits how far the critics extrapolate to actions that were never tried.
 """
