@@ -198,7 +198,7 @@ class Run:
         return metrics.set_aside(self.path)
 
     def set_policy_aside(self) -> None:
-        """Renames `policy/` to `policy-1/`, or the next number, and says so.
+        """Renames `policy/` to `policy-1/`, or the next number; `notify` gets the new path.
 
         Raises:
             StorageError: see `check_lock`; or it cannot be renamed.

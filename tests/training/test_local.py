@@ -146,7 +146,7 @@ def test_a_finished_run_can_be_opened_again_and_nothing_is_left_to_train(minitau
 def test_a_finished_run_that_lost_its_last_line_end_keeps_its_policy(
     minitaur_run, tmp_path, capsys
 ):
-    """And its checkpoint: then its final score is no whole row, and it begins anew."""
+    """Without its checkpoint it begins anew: its final score is no longer a whole row."""
     path = tmp_path / "run"
     shutil.copytree(minitaur_run.path, path)
     shutil.rmtree(path / "checkpoints")
