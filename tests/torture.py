@@ -147,8 +147,7 @@ def torture(
             assert process.returncode == 0, output[-3000:]
         seen["compared_rows"] += check_table(folder, kind)
         digests |= saved_digests(folder)
-        steps_saved = checkpoint.steps(folder / "run" / "checkpoints")
-        say(f"life {life}: checkpoints {steps_saved}, {seen}")
+        say(f"life {life}: checkpoints {sorted(usable(folder))}, {seen}")
     seen["resumed"] = check_restarts(folder, digests)
     assert seen["resumed"] == kills
     check_metrics(folder / "run", steps)
@@ -169,8 +168,8 @@ def start(folder: Path, life: int, steps: int, kind: str) -> subprocess.Popen:
 def wait_and_kill(process, folder: Path, while_saving: bool, generator) -> bool:
     """Waits until this life has got further, then kills it; whether a checkpoint was half done."""
     checkpoints = folder / "run" / "checkpoints"
-    before, deadline = checkpoint.latest(checkpoints), time.monotonic() + LIMIT_SECONDS
-    while checkpoint.latest(checkpoints) == before:
+    before, deadline = max(usable(folder), default=0), time.monotonic() + LIMIT_SECONDS
+    while max(checkpoint.steps(checkpoints), default=0) <= before:
         assert process.poll() is None, process.communicate()[0][-3000:]
         assert time.monotonic() < deadline, "no checkpoint came"
         time.sleep(0.005)
@@ -207,8 +206,8 @@ def story(folder: Path) -> tuple[dict[int, list[tuple[int, int]]], list[tuple[in
 
 def check_table(folder: Path, kind: str) -> int:
     """Reads back every row of the newest checkpoint and compares with the journal."""
-    newest = checkpoint.latest(folder / "run" / "checkpoints")
-    expected = story(folder)[0][int(newest.name)]
+    step, newest = max(usable(folder).items())
+    expected = story(folder)[0][step]
     table = {"reverb": reverb_replay.ReverbReplay, "tf_uniform": uniform_replay.UniformReplay}[
         kind
     ](LAYOUT, configure(1, kind).replay_buffer_capacity)
@@ -227,10 +226,14 @@ def check_table(folder: Path, kind: str) -> int:
 
 def saved_digests(folder: Path) -> dict[int, str]:
     """The hash of every agent that a checkpoint holds now; a later life starts from one of them."""
+    return {step: digest(checkpoint.load(saved)[0]) for step, saved in usable(folder).items()}
+
+
+def usable(folder: Path) -> dict[int, Path]:
+    """Every checkpoint that the next life may start from, also one that a kill left unnamed."""
     saved = folder / "run" / "checkpoints"
-    return {
-        step: digest(checkpoint.load(saved / f"{step:09d}")[0]) for step in checkpoint.steps(saved)
-    }
+    named = {step: saved / f"{step:09d}" for step in checkpoint.steps(saved)}
+    return named | checkpoint.interrupted(saved)
 
 
 def check_restarts(folder: Path, digests: dict[int, str]) -> int:
