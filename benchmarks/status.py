@@ -55,7 +55,7 @@ def caveats(machine: dict[str, Any], root: Path = ROOT) -> list[str]:
     if load is None:
         found.append("the load was not recorded")
     elif load > LOAD:
-        found.append(f"other programs were running (load average {load})")
+        found.append(f"other programs were running (a load of {load} cores)")
     return found
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import psutil
 
 from benchmarks import implementations, report
 
@@ -26,6 +27,7 @@ FULL = ("--warmup", "200", "--iterations", "1000", "--initial", "1000")
 QUICK = ("--warmup", "20", "--iterations", "40", "--initial", "300")
 GROWTH_FULL = ("--warmup", "100", "--iterations", "400")
 GROWTH_QUICK = ("--warmup", "10", "--iterations", "20", "--sizes", "1000", "4000")
+LOAD_SECONDS = 5
 MARKS = ("<!-- written by make bench: begin -->\n", "<!-- written by make bench: end -->\n")
 
 
@@ -105,7 +107,12 @@ def with_results(page: str, results: dict[str, Any]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Describes the machine; a high load shows that other programs were running."""
+    """Describes the machine; a high load shows that other programs are running.
+
+    `load_before` is the number of cores that were busy for `LOAD_SECONDS`. The load average of the
+    kernel would also count what ended in the last minutes, such as the installation of the peers.
+    """
+    busy = psutil.cpu_percent(LOAD_SECONDS) / 100 * psutil.cpu_count()
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
@@ -119,7 +126,7 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
         "python": platform.python_version(),
-        "load_before": round(os.getloadavg()[0], 2),
+        "load_before": round(busy, 2),
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit.stdout.strip() or "unknown",
     }
@@ -130,7 +137,7 @@ def describe(results: dict[str, Any]) -> str:
     it = results["machine"]
     return (
         f"{it['cpu']}, {it['cores']} cores, {it['memory_gib']} GiB, Python {it['python']}; "
-        f"load before the first measurement {it['load_before']}; {it['date']}, "
+        f"load before the first measurement {it['load_before']} cores; {it['date']}, "
         f"commit {it['commit']}; "
         f"{results['minutes']} minutes, {results['repeats']} repeats in turn "
         f"({' '.join(results['settings'])})."

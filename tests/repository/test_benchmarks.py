@@ -1,7 +1,10 @@
 """The benchmarks' computations, tables and figures, and small runs of each worker."""
 
+import os
 import re
+import subprocess
 import sys
+import time
 
 import attrs
 import click
@@ -83,6 +86,16 @@ RESULTS = {
         raw_bytes=264,
     ),
 }
+
+
+def test_the_load_is_that_of_now(monkeypatch):
+    """A load average would rise only in the course of a minute."""
+    monkeypatch.setattr(throughput, "LOAD_SECONDS", 1)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        time.sleep(0.5)
+        load = throughput.machine()["load_before"]
+        busy.kill()
+    assert 0.5 < load <= os.cpu_count()
 
 
 def test_flops_by_hand():

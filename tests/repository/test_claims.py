@@ -260,7 +260,7 @@ def test_limits_of_a_figure(checkout):
     assert status.caveats({"commit": "0" * 40, "load_before": 0.1}, root) == [superseded]
     assert status.caveats({"commit": f"{new}-dirty", "load_before": 2.0}, root) == [
         "the checkout had uncommitted changes",
-        "other programs were running (load average 2.0)",
+        "other programs were running (a load of 2.0 cores)",
     ]
     assert status.caveats({}, root) == [
         "the commit was not recorded",
