@@ -60,6 +60,11 @@ class Job:
         started = (self.run_dir / "config.json").exists()
         return started and resuming.is_finished(self.run_dir, self.config)
 
+    def left_no_run(self) -> bool:
+        """Whether the notebook ended without an error, but wrote no run into the run directory."""
+        complete = self.process is not None and self.process.returncode == 0
+        return complete and not (self.run_dir / "config.json").exists()
+
     def start(self, notebook: Path) -> None:
         """Starts `labkit run` on the job's cores.
 
@@ -131,6 +136,9 @@ def run_sweep(
     unfinished = run_all(notebook, jobs, workers)
     for job in unfinished:
         text = f"not finished: {job.name}, see {job.log}; the same command resumes it"
+        if job.left_no_run():
+            what = "`run_dir` must be the directory of one run, as in 03_sac_minitaur.ipynb"
+            text = f"{notebook} wrote no run to {job.run_dir}: its {what}"
         click.echo(text, err=True)
     if unfinished:
         return 1
@@ -306,5 +314,7 @@ def _ending(job: Job, stopped: bool) -> str:
         return f"done: {job.name}"
     if stopped:
         return f"stopped: {job.name}"
+    if job.left_no_run():
+        return f"ended without a run: {job.name}"
     output = job.log.read_text(errors="replace").strip().splitlines() or ["no output"]
     return f"failed: {job.name}: {output[-1].strip()}"

@@ -295,6 +295,19 @@ def test_a_finished_sweep_without_notebook_05_prints_one_line(notebook, tmp_path
     )
 
 
+def test_a_notebook_with_its_runs_elsewhere_is_named(notebook, tmp_path, capfd):
+    """As notebook 04: its `run_dir` is a folder for several runs, so a sweep finds none there."""
+    content = nbformat.read(notebook, 4)
+    content.cells[1].source = content.cells[1].source.replace("run_dir,", "run_dir + '/local',")
+    nbformat.write(content, notebook)
+    assert run_sweep(notebook, ("0",), SHORT, tmp_path / "sweep", workers=1) == 1
+    error = capfd.readouterr().err
+    there = tmp_path / "sweep" / "defaults" / "seed-0"
+    assert f"{notebook} wrote no run to {there}: its `run_dir` must be the directory of" in error
+    assert "ended without a run: defaults/seed-0" in error
+    assert "not finished" not in error
+
+
 def test_a_finished_sweep_is_compared_in_notebook_05(notebook, tmp_path, monkeypatch):
     comparison = tmp_path / sweep.COMPARISON
     comparison.touch()
