@@ -100,6 +100,8 @@ def declared(notebook: Path) -> list[str]:
     """
     if not notebook.is_file():
         raise ParameterError(f"there is no notebook {str(notebook)!r}")
+    if notebook.suffix != ".ipynb":
+        raise invalid("notebook", str(notebook), "a file whose name ends in .ipynb")
     try:
         return list(papermill.inspect_notebook(_unformatted(notebook)))
     except Exception as error:  # papermill, nbformat and jsonschema each raise others

@@ -77,6 +77,14 @@ def test_a_missing_notebook_is_named(capfd):
     assert capfd.readouterr().err == "ParameterError: there is no notebook 'nowhere.ipynb'\n"
 
 
+def test_a_file_that_is_no_notebook_is_named(capfd, tmp_path):
+    """papermill alone would print a warning of its own, with the line of its code."""
+    (tmp_path / "x.sh").write_text("echo")
+    assert run(str(tmp_path / "x.sh")) == 2
+    start = "ParameterError: `notebook` must be a file whose name ends in .ipynb, got "
+    assert capfd.readouterr().err == f"{start}'{tmp_path / 'x.sh'}'\n"
+
+
 @pytest.mark.parametrize(
     "content",
     ["{}", "[]", "null", '{"cells": 3}', '{"nbformat": 4, "metadata": {}}', "[" * 100_000],
