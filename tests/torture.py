@@ -155,7 +155,7 @@ def torture(
 
 
 def start(folder: Path, life: int, steps: int, kind: str) -> subprocess.Popen:
-    """Begins a life in a process of its own."""
+    """Begins a life in a separate process."""
     arguments = ["--live", str(life), "--folder", str(folder), "--steps", str(steps)]
     return subprocess.Popen(
         [sys.executable, __file__, *arguments, "--replay", kind],
