@@ -131,6 +131,7 @@ def test_notebook_03_quotes_the_ablations():
     said = f"Each of the {len(single)} ablations of the present defaults"
     assert said in (ROOT / "README.md").read_text()
     text = (ROOT / "notebooks" / "03_sac_minitaur.ipynb").read_text().replace(" %", "%")
+    page = (results.KEPT.parent / "README.md").read_text()
     gaps = {n: np.mean(pairs[n].theirs) - np.mean(pairs[n].ours) for n in several}
     first, second, third, *_ = sorted(gaps, key=gaps.get, reverse=True)
     assert (first, second, third) == ("no-observation_scale", "no-n_step", "no-initial_log_alpha")
@@ -140,6 +141,13 @@ def test_notebook_03_quotes_the_ablations():
     assert f"is lower, by {min(lower.values()):.1f} to {gaps[first]:.1f}: by the most wi" in text
     higher = -gaps["no-initial_collect_steps"]
     assert f"10 000 random env steps the mean was {higher:.1f} higher than with" in text
+    alike = present[present.kind == pairs["no-initial_collect_steps"].kind]
+    later, sooner = (
+        np.median([float(text.replace(" ", "")) for text in alike.soon[alike.setting == name]])
+        for name in ("no-initial_collect_steps", "defaults")
+    )
+    assert f"a median of {grouped(int(later))} env steps, not {grouped(int(sooner))}" in text
+    assert f"+10 is {grouped(int(later))} env steps with 10 000 and {grouped(int(sooner))}" in page
     assert f"Holm's correction for {len(corrected)} tests. Of the thirteen ablations, only" in text
     assert [name for name in single if corrected[name] < 0.05] == [first]
     assert f"has a corrected p-value below 0.05: {corrected[first]:.2g}. `source`," in text
