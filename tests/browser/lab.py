@@ -16,6 +16,7 @@ from playwright.sync_api import Locator, Page, TimeoutError, sync_playwright
 from labkit.replay.ports import free_port
 
 TOKEN = "browser-test"
+NOTEBOOK_PANEL = ".jp-Notebook .jp-WindowedPanel-outer"  # what scrolls
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 # The whole notebook is in the page, not only what is scrolled to; nobody is asked about news.
 SETTINGS = {
@@ -146,14 +147,22 @@ def failures(page: Page) -> list[str]:
     return page.eval_on_selector_all(query, "found => found.map(output => output.innerText)")
 
 
+def change_theme(page: Page, theme: str) -> None:
+    """Changes JupyterLab's theme, and waits until the notebook is laid out again."""
+    page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+    page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+    page.wait_for_timeout(1500)
+    height = f"document.querySelector('{NOTEBOOK_PANEL}').scrollHeight"
+    page.wait_for_function(f"() => {height} > innerHeight")  # 0 while the style sheets load
+
+
 def photograph(page: Page, folder: Path, name: str, height: int = 2400) -> list[Path]:
     """Screenshots of the notebook from top to bottom, a screen each."""
     page.set_viewport_size({"width": page.viewport_size["width"], "height": height})
-    outer = ".jp-Notebook .jp-WindowedPanel-outer"
-    total = page.eval_on_selector(outer, "panel => panel.scrollHeight")
+    total = page.eval_on_selector(NOTEBOOK_PANEL, "panel => panel.scrollHeight")
     step, files = height - 150, []
     for number, top in enumerate(range(0, total, step)):
-        page.eval_on_selector(outer, f"panel => panel.scrollTop = {top}")
+        page.eval_on_selector(NOTEBOOK_PANEL, f"panel => panel.scrollTop = {top}")
         page.wait_for_timeout(150)
         files.append(folder / f"{name}-{number:02}.png")
         page.screenshot(path=files[-1])

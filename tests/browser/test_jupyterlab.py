@@ -166,9 +166,7 @@ def test_run_all_cells(notebook, address, page, screenshots):
 
     for width, theme in LOOKS.items():
         page.set_viewport_size({"width": width, "height": 1400})
-        change = "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})"
-        page.evaluate(change, theme)
-        page.wait_for_timeout(1500)
+        lab.change_theme(page, theme)
         name = f"{notebook.stem}-{width}-{theme.split()[-1].lower()}"
         files = lab.photograph(page, screenshots, name)
         assert files
