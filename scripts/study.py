@@ -61,8 +61,15 @@ CANDIDATES: dict[str, dict[str, str]] = {
     },
     "small-table": {**UNIFORM, **MINUS_8, "replay_buffer_capacity": "20000"},
 }
+# Other values that the plan of the study asks for, each alone, in place of the defaults'.
+ALTERNATIVES: dict[str, dict[str, str]] = {
+    "n_step-3": {"n_step": "3"},
+    "n_step-8": {"n_step": "8"},
+    "warm-up-1000": {"initial_collect_steps": "1000"},
+}
 SETTINGS: dict[str, dict[str, str]] = {
     "defaults": {},
+    **ALTERNATIVES,
     **{f"no-{name}": {name: value} for name, value in SOURCE.items() if name not in RATES},
     "no-learning_rates": {name: SOURCE[name] for name in (*RATES, DECAY)},
     "source": SOURCE,
@@ -127,4 +134,5 @@ ABLATIONS = [f"no-{name}" for name in SOURCE if name not in RATES] + ["no-learni
 PLAN = (
     *(Job("defaults", seed, budget) for budget, seeds in DEFAULTS.items() for seed in seeds),
     *(Job(name, seed, ABLATION_BUDGET) for name in ABLATIONS for seed in (1, 2, 3)),
+    *(Job(name, seed, ABLATION_BUDGET) for name in ALTERNATIVES for seed in (1, 2)),
 )
