@@ -1,6 +1,6 @@
 """The throughput benchmark: labkit next to baselines, its time by component, its growth.
 
-make bench                    about twenty minutes on two cores; writes benchmarks/results/
+make bench                    about 35 minutes on two cores; writes benchmarks/results/
 make bench ARGS=--quick       a minute: a smoke test, whose numbers mean little
 make bench ARGS=--page        seconds: only writes the page and the figure from throughput.json
 """

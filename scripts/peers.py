@@ -220,7 +220,7 @@ def differences(own: Sequence[float], found: Sequence[dict[str, Any]]) -> str:
     counts = (len(own), min(map(len, several.values())))
     power = statistics.power(2.0, (1.0, 1.0), counts, 0.05 / len(several))
     return f""""labkit's choices" include a target entropy of -8, as in labkit's earlier defaults `earlier-target-entropy-8` ({len(own)} seeds). These have a mean of {np.mean(own):+.2f}. This list gives their mean minus that of each library with labkit's choices and several
-seeds, with Welch's t-test. More than the library differs: labkit also draws half of each batch from the newest transitions and reflects every second one, and its critics have layer normalisation, which those of Stable-Baselines3 lack ([their page](peers/README.md)). Runs with labkit's earlier choices are left out, because they differ in still more.
+seeds, with Welch's t-test. More than the library differs: labkit also draws half of each batch from the newest transitions and reflects every second one, and its critics have layer normalisation, which those of Stable-Baselines3 lack ([their page](peers/README.md)). Runs with labkit's earlier choices are left out, because they differ in still more. How the machines of the other libraries round is not known, so each test may also compare different machines.
 A true difference of two standard deviations would be detected with a probability of {power:.0%} by the strictest of these tests, so a large p-value does not show that two libraries are equal.
 
 {chr(10).join(lines)}"""

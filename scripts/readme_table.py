@@ -97,7 +97,9 @@ The return of an episode is the sum of its rewards. An episode terminates when t
 
 def caveat(table: pd.DataFrame, runs: Sequence[TrackedRun], budget: int) -> str:
     """A sentence that a reader of one budget's score needs: see the page of the study; or nothing."""
-    if budget == study.ABLATION_BUDGET:
-        return results_page.chosen_by(table).strip().replace("Seeds", "In the first row, seeds", 1)
-    before = results_page.same_seeds_before(runs, budget)
-    return before.replace("the same runs", f"the runs of the {grouped(budget)} row", 1)
+    row = f"the runs of the {grouped(budget)} row"
+    chosen = results_page.chosen_by(table, budget).replace("these runs", row)
+    chosen = chosen.replace("Some returns", f"In the {grouped(budget)} row, some returns")
+    chosen = chosen.replace("(#", "(results/minitaur/README.md#")
+    before = results_page.same_seeds_before(runs, budget).replace("the same runs", row, 1)
+    return f"{chosen} {before}".strip()

@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 (the lines of the page)
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,7 @@ defaults were chosen and later, which the study does not count; [other libraries
 HISTORY = """
 ## How the plan changed
 
+- `greedy_share`, the share of collected episodes with deterministic actions, was removed after labkit 0.1. Without it, three seeds had a mean of +14.46 after 60 000 env steps; with it, the same seeds had +10.36 ([their page](v0.1/README.md)). The plan asked for five seeds and 100 000 env steps to confirm this. They were not run, because other defaults followed.
 - `earlier-3e-4`, `earlier-3e-4-delayed`, `earlier-1e-3`, `earlier-uniform` and `earlier-target-entropy-8` were the defaults for a time, before the present ones were chosen. The page lists every run that the study made of them. Other runs with the same parameters are among the [trials](trials/README.md) (`learning-rate-1e-3` and `averaged-policy` have those of `earlier-1e-3`) and among the [replaced runs](#runs-that-were-replaced) of notebook 03.
 - The plan of `earlier-uniform` changed four times: the checkpoints of seeds 2 to 4, then of seeds 1 and 5 to 8, then of seed 17 were lost with their machines, and new seeds took their place; the runs of seeds 18 and 19 were stopped when the defaults changed. Its ablations are among the trials.
 - `target-entropy-8` was planned with five seeds; after three of them had run, `action-repeat-2`, which includes it, took its place. The trial `target-entropy-8` has the same parameters.
@@ -119,11 +121,15 @@ HISTORY = """
 - Then the observation scale was changed and `symmetry_augmentation` was added: see the trials. The page has no setting with the defaults in between.
 - The runs of `earlier-target-entropy-8` of 300 000 env steps continue those of seeds 1 to 3, as planned first. For a time, the plan named seeds 6 to 8, because the checkpoints of the others were thought to be lost; none of these was run. When the plan went back to seeds 1 to 3, their returns after 100 000 env steps were known.
 - `earlier-target-entropy-8` was the default when its ablations were made. Its first three runs without `symmetry_augmentation` had a mean of +16.16. The runs with it had +16.52 with the same seeds, and +15.30 with all five. So two more seeds and 100 000 env steps were planned, to decide whether this choice stays. A rule was written before these runs: it stays if the IQM of these defaults after 100 000 env steps, +18.85, is higher by at least 1.5. The difference is 1.35, so by this rule it would go. It stays for another reason, which the rule left out: the plan of the study asks for a median of at most 30 000 env steps to +10. With it, they needed 25 000, and without it 32 500 (p = 0.09, Mann-Whitney, 5 seeds each). So the evidence for this choice is weak.
-- Three runs of these defaults with a target entropy of -4 in place of -8 had a mean of +20.61 after 60 000 env steps. With -8, the same seeds had +16.52, and all five +15.30. So two more seeds and 100 000 env steps were planned. A rule was written before any of these runs had ended: -4 becomes the default if, with five seeds after 100 000 env steps, its IQM is above that with -8, and its median to +10 is at most 30 000 env steps. The checkpoints of seeds 2 and 3 were lost with their machine, so after 100 000 env steps seeds 6 and 7 take their place. The IQM is +19.35 (with -8: +18.85), and the median to +10 is 20 000 env steps (with -8: 25 000). So -4 became the default, which is also the value of TF-Agents. The difference of the means has p = 0.74 (Welch), so this does not show that -4 scores more.
+- Three runs of these defaults with a target entropy of -4 in place of -8 had a mean of +20.61 after 60 000 env steps. With -8, the same seeds had +16.52, and all five +15.30. So two more seeds and 100 000 env steps were planned. A rule was written before any of these runs had ended: -4 becomes the default if, with five seeds after 100 000 env steps, its IQM is above that with -8, and its median to +10 is at most 30 000 env steps. The checkpoints of seeds 2 and 3 were lost with their machine, so after 100 000 env steps seeds 6 and 7 take their place. The IQM is +19.35 (with -8: +18.85), and the median to +10 is 20 000 env steps (with -8: 25 000). So -4 became the default, which is also the value of TF-Agents. The difference of the means has p = 0.74 (Welch), so this does not show that -4 scores more. Four of the five runs with -4 (seeds 4 to 7) are of kind A, and all with -8 of kind B, so this compares different machines, too. On machines of one kind, both values have only seeds 1 to 3, after 60 000 env steps: +20.61 and +16.52 (p = 0.32, Welch).
 - The ablations of the defaults with -8 were not finished when the default changed: five of them have runs. The ablations of the present defaults are planned anew.
 - The runs of the present defaults of 300 000 env steps continue those of seeds 4 to 6, whose checkpoints were there. Their returns after 100 000 env steps were known when this was planned.
 - Seeds 8 to 10 of the present defaults, 60 000 env steps, were added to the plan when 22 of the 39 ablations had run. Until then, this page compared the ablations with all seven seeds of the defaults, although three of these (1 to 3) came from another kind of machine than all ablations. Now it compares only runs from one kind of machine, so that more seeds are needed there.
+- `n_step` 3 and 8 and a warm-up of 1 000 env steps were tried only together with other changes, or in one run that was stopped ([trials](trials/README.md)). When all other runs had ended, two seeds of each alone were added to the plan: `n_step-3`, `n_step-8` and `warm-up-1000`.
+- Two gradient steps per env step were planned with two seeds. There are three single runs, each with other defaults, and none of 60 000 env steps ([trials](trials/README.md)); the time that they take spoke against more. CrossQ was planned as an experiment with labkit's code. It was run with SBX instead ([other libraries](#other-libraries-100-000-env-steps)). Its mean there is not higher than labkit's, so it was not built into labkit.
 """
+
+DECISIVE = "The returns of these runs decided the choice of the target entropy (see [How the plan changed](#how-the-plan-changed)), so they may be high by chance."
 
 # The commit is the one that tracked the run.
 REPLACED = """
@@ -159,7 +165,12 @@ def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str, detaile
     table = compare.scores(runs, iterations)
     values = table["return"].to_numpy()
     by_path = {run.path: run for run in runs}
-    rows = [seed_row(by_path[score.path], score, iterations) for _, score in table.iterrows()]
+    known = starts()
+    rows = [
+        seed_row(by_path[score.path], score, iterations)
+        | {"kind": arithmetic.kind_of(by_path[score.path], known)}
+        for _, score in table.iterrows()
+    ]
     if detailed:
         for row, path in zip(rows, table.path, strict=True):
             row |= soon(by_path[path], iterations)
@@ -168,7 +179,8 @@ def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str, detaile
         f"{spread_of(values)}ean forward distance {table.distance.mean():.2f} m in ten seconds, "
         f"mean episode length {table.length.mean():.0f} of 1000 steps. {reached_threshold(values)}",
         speed_of_learning(runs, iterations) if detailed else "",
-        chosen_by(table) if budget == study.ABLATION_BUDGET else same_seeds_before(runs, budget),
+        chosen_by(table, budget),
+        same_seeds_before(runs, budget),
         earlier_defaults(iterations),
         markdown(pd.DataFrame(rows)),
         explained(budget - iterations) if detailed else "",
@@ -177,15 +189,19 @@ def budget_section(runs: Sequence[TrackedRun], budget: int, figure: str, detaile
     return "\n\n".join(text.strip() for text in paragraphs if text)
 
 
-def chosen_by(table: pd.DataFrame) -> str:
-    """A paragraph on the seeds that led to the choice of the defaults; or nothing."""
-    others = table["return"][~table.seed.isin(study.CHOSEN_BY)]
-    chosen = table["return"][table.seed.isin(study.CHOSEN_BY)]
-    if others.empty or chosen.empty:
+def chosen_by(table: pd.DataFrame, budget: int) -> str:
+    """A paragraph on the seeds that took part in the choice of the defaults; or nothing."""
+    seeds, decided = set(table.seed), set(study.DECIDED_BY)
+    if budget != study.ABLATION_BUDGET:
+        decisive = seeds == decided and budget == study.DECIDED_AT
+        return DECISIVE if decisive else ""
+    groups = (study.PROPOSED_BY, sorted(decided - set(study.PROPOSED_BY)))
+    groups = (*groups, sorted(seeds - decided - set(study.PROPOSED_BY)))
+    if not all(group and set(group) <= seeds for group in groups):
         return ""
-    return f"""
-Seeds {listed(study.CHOSEN_BY)} led to the choice of the target entropy, so their mean ({chosen.mean():+.2f}) may be high by chance. The other {counted(len(others), "seed")} {"have" if len(others) > 1 else "has"} a mean of {others.mean():+.2f}.
-"""
+    names = [listed(group) for group in groups]
+    means = [f"{table['return'][table.seed.isin(group)].mean():+.2f}" for group in groups]
+    return f"Some returns may be high by chance, because they took part in the choice of the target entropy: those of seeds {names[0]} (mean {means[0]}) led to its trial, and seeds {names[1]} (mean {means[1]}) were among the five that decided it after {grouped(study.DECIDED_AT)} env steps. Seeds {names[2]} had no part in it (mean {means[2]})."
 
 
 def same_seeds_before(runs: Sequence[TrackedRun], budget: int) -> str:
@@ -206,7 +222,7 @@ def explained(warm_up: int) -> str:
     return f"""
 The first {grouped(warm_up)} env steps are warm-up with random actions; one gradient step follows each later env step. A run is evaluated every
 2 500 env steps, on five episodes. A return counts as reached when two consecutive evaluations have at least that mean. "Steps to" gives the env step
-of the first of the two. "Minutes to" is the training time until then, without warm-up and evaluations. The machines were shared with other work. The other sections score the same runs after other budgets; a seed that a section does not list was not trained for so long.
+of the first of the two. "Minutes to" is the training time until then, without evaluations and without the warm-up, which no run timed ({warm_up_seconds()} s in the committed notebook 03). The machines were shared with other work. "Kind" is the kind of machine ([see below](#made-with)). The other sections score the same runs after other budgets; a seed that a section does not list was not trained for so long.
 
 Published: [PPO2]({PPO2_SOURCE}) {PPO2:+.2f} ± {PPO2_SD} after 2 000 000 steps (one run, ± sd of its episodes), [SAC]({SAC_SOURCE}) {SAC_PUBLISHED:+.2f} after about {grouped(SAC_STEPS)} (one run, mean of its last 100 training episodes), evolution strategies at best [{ES:+.2f}]({ES_SOURCE}) (the library estool, whose episodes last up to {comparison_plots.ESTOOL_STEPS} steps), \
 the TF-Agents tutorial {tutorial_return:+.2f} after {grouped(tutorial_steps + run_plots.PUBLISHED_INITIAL_STEPS)} (sampled actions).
@@ -250,7 +266,7 @@ def seed_row(run: TrackedRun, score: pd.Series, iterations: int) -> dict[str, st
 def soon(run: TrackedRun, iterations: int) -> dict[str, str]:
     """How soon a run learned: further columns of its row."""
     reached = milestones.first_sustained(run, WALKING, budget=iterations)
-    minutes = milestones.training_seconds(run, reached) / 60 if reached else np.nan
+    minutes = minutes_to(run, reached)
     return {
         "steps to +5": steps(run, 5, iterations),
         "steps to +10": steps(run, WALKING, iterations),
@@ -259,7 +275,7 @@ def soon(run: TrackedRun, iterations: int) -> dict[str, str]:
 
 
 def speed_of_learning(runs: Sequence[TrackedRun], iterations: int) -> str:
-    """A paragraph: how many env steps the runs took to walk, median and worst."""
+    """A paragraph: how many env steps and minutes the runs took to walk, median and worst."""
     reached = [milestones.first_sustained(run, WALKING, budget=iterations) for run in runs]
     known = sorted(np.inf if steps is None else float(steps) for steps in reached)
     median = float(np.median(known))
@@ -270,7 +286,24 @@ def speed_of_learning(runs: Sequence[TrackedRun], iterations: int) -> str:
         if never
         else f"the slowest run took {grouped(int(known[-1]))}"
     )
-    return f"The median over the runs to reach {WALKING:+.0f}: {middle}; {slowest}."
+    minutes = [minutes_to(run, steps) for run, steps in zip(runs, reached, strict=True)]
+    timed = (
+        ""
+        if np.isnan(minutes).any()
+        else f" In minutes of training: {np.median(minutes):.1f}; at most {max(minutes):.1f}."
+    )
+    return f"The median over the runs to reach {WALKING:+.0f}: {middle}; {slowest}.{timed}"
+
+
+def minutes_to(run: TrackedRun, env_step: int | None) -> float:
+    """Minutes of training until `env_step`; NaN for None. See `milestones.training_seconds`."""
+    return milestones.training_seconds(run, env_step) / 60 if env_step else float("nan")
+
+
+def warm_up_seconds() -> str:
+    """How long the warm-up of the committed notebook 03 took, as it prints it."""
+    text = (ROOT / "notebooks" / "03_sac_minitaur.ipynb").read_text()
+    return re.findall(r"warm-up: 5 000 env steps in ([\d.]+) s", text)[-1]
 
 
 def steps(run: TrackedRun, level: float, iterations: int) -> str:

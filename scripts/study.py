@@ -129,7 +129,10 @@ DEFAULTS: dict[int, tuple[int, ...]] = {
     100_000: (1, 4, 5, 6, 7),
     300_000: (4, 5, 6),
 }
-CHOSEN_BY = (1, 2, 3)  # the first seeds of the defaults: their returns led to the target entropy
+# Seeds of the defaults that took part in the choice of their target entropy: the returns of the
+# first led to its trial, and those of the others after `DECIDED_AT` env steps decided it.
+DECIDED_AT = 100_000
+PROPOSED_BY, DECIDED_BY = (1, 2, 3), DEFAULTS[DECIDED_AT]
 ABLATIONS = [f"no-{name}" for name in SOURCE if name not in RATES] + ["no-learning_rates", "source"]
 PLAN = (
     *(Job("defaults", seed, budget) for budget, seeds in DEFAULTS.items() for seed in seeds),

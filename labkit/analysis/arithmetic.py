@@ -18,7 +18,7 @@ from labkit.errors import ParameterError
 
 FILE = "starts.csv"  # returns before training, measured on one machine
 COLUMNS = ["seed", "observation_scale", "action_repeat", "return"]
-PRECISION = 9  # decimals; the kinds of arithmetic seen so far differ in the third to sixth
+PRECISION = 9  # decimals; the kinds of arithmetic seen so far differ in the first to the ninth
 SAME, OTHER, UNKNOWN = "A", "B", "unknown"
 KINDS = (SAME, OTHER, UNKNOWN)
 Starts = Mapping[tuple[Any, ...], float]

@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "analysis")]
 import ablations  # noqa: E402
 import long_run  # noqa: E402
 import machines  # noqa: E402
+import peers  # noqa: E402
 import readme_table  # noqa: E402
 import results_page  # noqa: E402
 import study  # noqa: E402
@@ -99,6 +100,28 @@ def test_the_history_tells_what_the_runs_without_symmetry_show():
     assert f"(p = {stats.mannwhitneyu(*(steps[n] for n in names)).pvalue:.2f}, Mann-Whitney" in said
 
 
+def test_the_history_tells_what_the_runs_without_deterministic_episodes_show():
+    folder = ROOT / "results" / "minitaur" / "v0.1" / "study"
+    table = compare.scores(compare.find_runs(folder)[0], 50_000)
+    table = table[table.seed.isin([1, 2, 3])]
+    folders = table.path.map(lambda path: path.parent.name)
+    without, with_it = (
+        table["return"][folders == name].mean() for name in ("no-greedy_share", "defaults")
+    )
+    told = f"three seeds had a mean of {without:+.2f} after 60 000 env steps; with it, the same"
+    assert f"{told} seeds had {with_it:+.2f} (" in results_page.HISTORY
+
+
+def test_the_history_tells_where_crossq_stands():
+    libraries = peers.returns_by_peer(peers.results())
+    crossq = [
+        runs for name, runs in libraries.items() if "CrossQ" in name and "earlier" not in name
+    ]
+    own, _ = runs_after(100_000)
+    assert np.mean(crossq) < np.mean(own[study.LAST_EARLIER])
+    assert "Its mean there is not higher than labkit's" in results_page.HISTORY
+
+
 def test_the_history_tells_what_the_runs_with_the_target_entropy_show():
     returns, steps = runs_after(100_000)
     names = ("defaults", study.LAST_EARLIER)
@@ -114,6 +137,9 @@ def test_the_history_tells_what_the_runs_with_the_target_entropy_show():
     assert f"The difference of the means has p = {p:.2f} (Welch)" in said
     short, _ = runs_after(60_000)
     first = np.mean(short["defaults"][:3])  # seeds 1 to 3
+    alike = [short[name][:3] for name in names]
+    told = f"{first:+.2f} and {np.mean(alike[1]):+.2f} (p = {statistics.welch(*alike):.2f}, Welch)"
+    assert f"both values have only seeds 1 to 3, after 60 000 env steps: {told}" in said
     assert f"-4 in place of -8 had a mean of {first:+.2f} after 60 000 env steps" in said
     before = short[study.LAST_EARLIER]
     same, all_five = np.mean(before[:3]), np.mean(before)
@@ -159,7 +185,7 @@ def test_notebook_03_quotes_the_ablations():
     assert f"a difference of two standard deviations in only about {power:.0%} of" in text
     base = present[present.setting == "defaults"]
     by_kind = base.groupby("kind")["return"].mean()
-    assert set(base.seed[base.kind == arithmetic.OTHER]) == set(study.CHOSEN_BY)
+    assert set(base.seed[base.kind == arithmetic.OTHER]) == set(study.PROPOSED_BY)
     assert f"They had a mean of {by_kind['B']:.1f}; the other seeds of the" in text
     assert f"defaults had {by_kind['A']:.1f}." in text
     assert f"would be larger by {base['return'].mean() - by_kind['A']:.1f}." in text
