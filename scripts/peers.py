@@ -155,7 +155,6 @@ def table(found: list[dict[str, Any]]) -> str:
         if not runs:
             continue
         scores = final_returns(runs)
-        minutes = [one["evaluations"][-1]["training_seconds"] / 60 for one in runs]
         rows.append(
             {
                 "library": label,
@@ -163,7 +162,7 @@ def table(found: list[dict[str, Any]]) -> str:
                 "returns": " ".join(f"{score:+.2f}" for score in scores),
                 "mean": f"{np.mean(scores):+.2f}",
                 "steps to +10": ", ".join(map(steps_to_walk, runs)),
-                "minutes": ", ".join(f"{value:.0f}" for value in minutes),
+                "minutes": ", ".join(f"{value:.0f}" for value in minutes(runs)),
             }
         )
     return markdown(pd.DataFrame(rows)) if rows else "No run yet."
@@ -174,13 +173,23 @@ def final_returns(runs: Sequence[dict[str, Any]]) -> list[float]:
     return [float(np.mean(one["evaluations"][-1]["returns"])) for one in runs]
 
 
-def returns_by_peer(found: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-    """The final returns of each peer that has a run, by its label."""
+def runs_by_peer(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The runs of each peer that has one, by its label."""
     by_peer = {
-        label: final_returns([one for one in found if one["settings"] == name])
+        label: [one for one in found if one["settings"] == name]
         for name, (label, _) in PLAN.items()
     }
-    return {label: scores for label, scores in by_peer.items() if scores}
+    return {label: runs for label, runs in by_peer.items() if runs}
+
+
+def returns_by_peer(found: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """The final returns of each peer that has a run, by its label."""
+    return {label: final_returns(runs) for label, runs in runs_by_peer(found).items()}
+
+
+def minutes(runs: Sequence[dict[str, Any]]) -> list[float]:
+    """Each run's minutes of training, without evaluations."""
+    return [one["evaluations"][-1]["training_seconds"] / 60 for one in runs]
 
 
 def section(own: Sequence[float]) -> str:

@@ -35,7 +35,8 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
         instead = name == study.LAST_EARLIER and results_page.of("defaults", found, budget)
         if not runs or (instead and budget != max(budgets)):
             continue
-        table = compare.scores(runs, study.iterations(name, budget))
+        iterations = study.iterations(name, budget)
+        table = compare.scores(runs, iterations)
         rows.append(
             [
                 f"{label}, {counted(len(runs), 'seed')}" if len(runs) < study.SEEDS else label,
@@ -43,6 +44,8 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
                 aggregate(table["return"].to_numpy()),
                 f"{table['return'].min():+.2f}",
                 f"{table.distance.mean():.1f} m",
+                together([results_page.steps(run, 10, iterations) for run in runs]),
+                middle([results_page.minutes_to(run, budget) for run in runs]),
             ]
         )
         above = int((table["return"] >= results_page.THRESHOLD).sum())
@@ -72,19 +75,23 @@ def into_readme(text: str, found: Sequence[TrackedRun]) -> str:
             results_page.PPO2,
         ),
     ]
-    rows += [[name, grouped(steps), f"{score:+.2f}", "", ""] for name, steps, score in published]
+    rows += [[name, grouped(steps), f"{score:+.2f}"] for name, steps, score in published]
     rows += [
         [
-            f"{label}, {counted(len(scores), 'seed')}",
+            f"{label}, {counted(len(runs), 'seed')}",
             grouped(peers.ENV_STEPS),
-            aggregate(np.array(scores)),
-            f"{min(scores):+.2f}" if len(scores) > 1 else "",
+            aggregate(np.array(peers.final_returns(runs))),
+            f"{min(peers.final_returns(runs)):+.2f}" if len(runs) > 1 else "",
             "",
+            together([peers.steps_to_walk(one) for one in runs]),
+            middle(peers.minutes(runs)),
         ]
-        for label, scores in peers.returns_by_peer(peers.results()).items()
+        for label, runs in peers.runs_by_peer(peers.results()).items()
         if not label.endswith("earlier choices")  # their page has these, too
     ]
     columns = ["Minitaur", "env steps", "return of an episode", "worst seed", "mean distance"]
+    columns += ["steps to +10", "minutes"]
+    rows = [row + [""] * (len(columns) - len(row)) for row in rows]
     body = f"""{markdown(pd.DataFrame(rows, columns=columns))}
 
 The return of an episode is the sum of its rewards. An episode terminates when the robot falls, and is truncated after 1000 steps
@@ -93,6 +100,21 @@ The return of an episode is the sum of its rewards. An episode terminates when t
 
 ![Returns over env steps: {drawn}, and published results](results/minitaur/{figure})"""
     return between(text, MARKS, body)
+
+
+def together(steps: Sequence[str]) -> str:
+    """The steps of each run, `–` for never; the median of so many seeds that have an IQM."""
+    if len(steps) < study.SEEDS:
+        return ", ".join(steps)
+    known = [float(text.replace(" ", "").replace("–", "inf")) for text in steps]
+    median = float(np.median(known))
+    return f"median {grouped(round(median)) if np.isfinite(median) else '–'}"
+
+
+def middle(minutes: Sequence[float]) -> str:
+    """The median; nothing if a run has no time."""
+    median = float(np.median(minutes))
+    return f"{median:.0f}" if np.isfinite(median) else ""
 
 
 def caveat(table: pd.DataFrame, runs: Sequence[TrackedRun], budget: int) -> str:

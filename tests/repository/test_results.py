@@ -386,6 +386,27 @@ def test_readme_gets_the_same_numbers_and_keeps_the_rest(small_study):
     assert readme_table.into_readme(text, found) == text
 
 
+def test_readme_shows_when_the_peers_reached_10():
+    libraries = peers.runs_by_peer(peers.results())
+    front = (ROOT / "README.md").read_text()
+    for label, runs in libraries.items():
+        if label.endswith("earlier choices"):
+            assert label not in front
+            continue
+        last = [one["evaluations"][-1]["training_seconds"] for one in runs]
+        steps = ", ".join(peers.steps_to_walk(one) for one in runs)
+        (line,) = [line for line in front.splitlines() if line.startswith(f"| {label}, ")]
+        assert line.endswith(f"| {steps} | {np.median(last) / 60:.0f} |")
+
+
+def test_several_runs_have_a_median_of_their_steps():
+    assert readme_table.together(["2 500", "–"]) == "2 500, –"
+    assert readme_table.together(["2 500", "–", "5 000", "7 500", "–"]) == "median 7 500"
+    assert readme_table.together(["–", "–", "–", "7 500", "–"]) == "median –"
+    assert readme_table.middle([1.0, 2.6, 9.0]) == "3"
+    assert readme_table.middle([1.0, float("nan")]) == ""
+
+
 def test_the_long_runs_have_a_row_and_a_section_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(long_run, "RESULTS", tmp_path)
     assert (long_run.rows(), long_run.section()) == ([], ""), "no such run is tracked"
