@@ -148,17 +148,17 @@ def failures(page: Page) -> list[str]:
 
 
 def change_theme(page: Page, theme: str) -> None:
-    """Changes JupyterLab's theme, and waits until the notebook is laid out again."""
+    """Changes JupyterLab's theme, and waits until it is loaded."""
     page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
     page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
     page.wait_for_timeout(1500)
-    height = f"document.querySelector('{NOTEBOOK_PANEL}').scrollHeight"
-    page.wait_for_function(f"() => {height} > innerHeight")  # 0 while the style sheets load
 
 
 def photograph(page: Page, folder: Path, name: str, height: int = 2400) -> list[Path]:
     """Screenshots of the notebook from top to bottom, a screen each."""
     page.set_viewport_size({"width": page.viewport_size["width"], "height": height})
+    shown = f"document.querySelector('{NOTEBOOK_PANEL}').scrollHeight"
+    page.wait_for_function(f"() => {shown} > innerHeight")  # 0 while style sheets load
     total = page.eval_on_selector(NOTEBOOK_PANEL, "panel => panel.scrollHeight")
     step, files = height - 150, []
     for number, top in enumerate(range(0, total, step)):
