@@ -243,18 +243,37 @@ def learned_variables(agent: SeededSacAgent) -> list[tf.Variable]:
     return [*(v for network in networks for v in network.variables), agent._log_alpha]
 
 
+def trained_by(
+    agent: SeededSacAgent,
+) -> list[tuple[tf.keras.optimizers.Optimizer, list[tf.Variable]]]:
+    """The optimizers of critics, actor and temperature, and what each of them changes."""
+    critics = (agent._critic_network_1, agent._critic_network_2)
+    return [
+        (agent._critic_optimizer, [v for net in critics for v in net.trainable_variables]),
+        (agent._actor_optimizer, list(agent._actor_network.trainable_variables)),
+        (agent._alpha_optimizer, [agent._log_alpha]),
+    ]
+
+
+def create_moments(agent: SeededSacAgent, strategy: tf.distribute.Strategy) -> None:
+    """Creates Adam's moments, unless they exist.
+
+    The first gradient step would create them otherwise, and TensorFlow compiles a function anew if
+    it created variables.
+    """
+    with strategy.scope():
+        for optimizer, variables in trained_by(agent):
+            optimizer._create_all_weights(variables)  # no public method creates them
+
+
 def state_variables(agent: SeededSacAgent) -> list[tf.Variable]:
     """Everything that a gradient step changes: networks, targets, α, Adam's moments, the counter.
 
     The order is the same in every process; that of the optimizers' own lists is not, because
-    TF-Agents passes its critics' variables as a set. The moments exist once the update is compiled.
+    TF-Agents passes its critics' variables as a set. The moments exist once `make_update` was
+    called.
     """
-    critics = (agent._critic_network_1, agent._critic_network_2)
-    trained = [
-        (agent._critic_optimizer, [v for net in critics for v in net.trainable_variables]),
-        (agent._actor_optimizer, agent._actor_network.trainable_variables),
-        (agent._alpha_optimizer, [agent._log_alpha]),
-    ]
+    trained = trained_by(agent)
     moments = [
         optimizer.get_slot(variable, slot)
         for optimizer, variables in trained

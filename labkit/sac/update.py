@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from labkit.replay.transitions import Layout, unpack
-from labkit.sac.agent import SeededSacAgent
+from labkit.sac.agent import SeededSacAgent, create_moments
 from labkit.strategy import replica_slice
 from labkit.symmetry import Reflection
 
@@ -36,6 +36,7 @@ def make_update(
         The losses are means over the global batch, as one device would report them.
     """
     replicas = strategy.num_replicas_in_sync
+    create_moments(agent, strategy)
 
     def train_all(batch: "trajectory.Transition") -> tf.Tensor:
         extra = agent.train(batch).extra
@@ -81,7 +82,7 @@ def make_steps(
     """Compiles several gradient steps into one call, each on the next batch.
 
     Entering and leaving TensorFlow takes about a fifth of a step of the Minitaur's networks.
-    `update` is from `make_update`, compiled before: a loop cannot create the optimizers' variables.
+    `update` is from `make_update`.
     `batches` iterates over a `tf.data.Dataset` of rows `[batch, width] float32`.
 
     Returns:

@@ -44,7 +44,7 @@ class Learner:
         self.config, self.run, self.agent, self.replay = config, run, agent, replay
         self.executor = executor
         self._update = make_update(agent, layout, strategy, config.reflection)
-        # Compiled now: this creates Adam's moments, which a checkpoint may restore.
+        # Compiled now, and not in the thread that takes the first steps.
         batch = tf.TensorSpec([config.batch_size, layout.width], tf.float32)
         self._update.get_concrete_function(batch)
         self.step = self.env_step = 0

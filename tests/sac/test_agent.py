@@ -117,6 +117,20 @@ def test_update_is_the_agents_own_train_step(small_config, env, random_rows):
     np.testing.assert_allclose(weights, flat_weights(theirs), rtol=1e-4, atol=1e-6)
 
 
+def test_an_update_is_compiled_once(small_config, env, random_rows, monkeypatch):
+    """TensorFlow compiles a function twice if it creates variables, such as Adam's moments."""
+    agent = make_agent(small_config(actor_update_period=1), env)
+    traced = []
+    loss = agents.SeededSacAgent.critic_loss
+    monkeypatch.setattr(
+        agents.SeededSacAgent, "critic_loss", lambda *a, **k: traced.append(1) or loss(*a, **k)
+    )
+    update = make_update(agent, LAYOUT, tf.distribute.get_strategy())
+    for seed in range(3):
+        update(tf.constant(random_rows(32, seed)))
+    assert len(traced) == 1
+
+
 def test_fast_and_plain_steps_agree_for_100_steps(small_config, env, random_rows):
     """Plain: TF-Agents' `train` on two-step trajectories. Fast: packed rows, compiled, in a loop.
 
