@@ -11,6 +11,7 @@ SEEDS ?= 0 1 2
 # tests start. Long files come first (tests/conftest.py).
 SIDE_BY_SIDE := -n $(shell n=$$(nproc 2>/dev/null) && echo $$((n + 1)) || echo auto) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # Slow tests that start Ray have the machine to themselves: some kill a process at a certain moment.
+SLOW := $(shell grep -rlE 'mark\.slow' tests --include='test_*.py')
 RAY := tests/distributed/test_faults.py tests/notebooks/test_notebook_04.py
 
 help: ## list the targets
@@ -56,7 +57,7 @@ browser: setup ## run every notebook in JupyterLab, driven in Chromium; screensh
 
 slow: setup ## run the slow tests: long runs, a bare Colab, then failures on Ray and notebook 04
 	@status=0; \
-	$(PY) -m pytest -m slow $(SIDE_BY_SIDE) $(RAY:%=--ignore=%) $(ARGS) || status=$$?; \
+	$(PY) -m pytest -m slow $(SIDE_BY_SIDE) $(filter-out $(RAY),$(SLOW)) $(ARGS) || status=$$?; \
 	$(PY) -m pytest -m slow $(RAY) $(ARGS) || status=$$?; \
 	exit $$status
 

@@ -65,7 +65,6 @@ CANDIDATES: dict[str, dict[str, str]] = {
 ALTERNATIVES: dict[str, dict[str, str]] = {
     "n_step-3": {"n_step": "3"},
     "n_step-8": {"n_step": "8"},
-    "warm-up-1000": {"initial_collect_steps": "1000"},
 }
 SETTINGS: dict[str, dict[str, str]] = {
     "defaults": {},

@@ -79,7 +79,8 @@ LONG = (
     *("test_notebook_03_endings", "test_benchmarks", "test_notebook_02", "test_local"),
     *("test_sweep", "test_oracles", "test_launcher", "test_notebook_05", "test_doctor"),
     *("test_export", "test_video", "test_notebook_01", "test_exercises", "test_server_process"),
-    *("test_notebook_03_losses", "test_notebook_06", "test_bad_input"),
+    *("test_notebook_03_losses", "test_notebook_06", "test_bad_input", "test_environment_record"),
+    *("test_gymnasium_training", "test_live_plot", "test_scaling", "test_results"),
 )
 
 

@@ -138,6 +138,7 @@ async found => Promise.all(found.map(async video => {
     const before = video.currentTime;
     for (let look = 0; look < 1000 && video.currentTime === before; look++)
         await new Promise(resolve => setTimeout(resolve, 10));
+    video.pause();  // or it slows the screenshots
     const picture = video.clientWidth * video.videoHeight / video.videoWidth;
     return [Math.abs(video.currentTime - before), video.videoWidth, video.clientHeight - picture];
 }))

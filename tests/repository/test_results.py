@@ -1,5 +1,6 @@
 """The Minitaur study: its plan, its tracked runs and its page."""
 
+import functools
 import json
 import re
 import shutil
@@ -74,9 +75,16 @@ def test_the_plan_has_enough_seeds_of_the_defaults_and_three_of_each_ablation():
     assert all(len(seeds[name, 60_000]) == 3 for name in ablated)
 
 
+@functools.cache
+def tracked_runs():
+    """The tracked runs of the study, and what is damaged."""
+    return compare.find_runs(results.KEPT)
+
+
+@functools.cache
 def runs_after(budget):
     """Returns, and env steps to +10, of the tracked runs, by setting."""
-    found, _ = compare.find_runs(results.KEPT)
+    found, _ = tracked_runs()
     table = results_page.setting_scores(found, budget)
     steps = table.soon.str.replace(" ", "").str.replace("–", "inf").astype(float)
     by_setting = table.assign(steps=steps).groupby("setting")
@@ -147,7 +155,7 @@ def test_the_history_tells_what_the_runs_with_the_target_entropy_show():
 
 
 def test_notebook_03_quotes_the_ablations():
-    found, _ = compare.find_runs(results.KEPT)
+    found, _ = tracked_runs()
     table = results_page.setting_scores(found, study.ABLATION_BUDGET)
     present = table[~table.setting.isin(list(study.EARLIER_ABLATIONS))]
     pairs, corrected = ablations.compared(present), ablations.corrected(present)
@@ -199,7 +207,7 @@ def test_notebook_03_quotes_the_ablations():
 
 
 def test_notebook_03_quotes_the_runs_with_the_tutorials_parameters():
-    found, _ = compare.find_runs(results.KEPT)
+    found, _ = tracked_runs()
     table = results_page.setting_scores(found, study.ABLATION_BUDGET)
     scores = table["return"][table.setting == "source"]
     said = "three seeds had {:.2f}, {:.2f} and {:.2f}, and".format(*scores).replace("-", "−")
@@ -207,7 +215,7 @@ def test_notebook_03_quotes_the_runs_with_the_tutorials_parameters():
 
 
 def test_notebook_03_compares_its_run_with_the_study():
-    found, _ = compare.find_runs(results.KEPT)
+    found, _ = tracked_runs()
     table = results_page.setting_scores(found, 100_000)
     others = table["return"][table.setting == "defaults"]
     said = f"from {others.min():.1f} to {others.max():.1f}, with a mean of {others.mean():.1f}"
@@ -326,7 +334,7 @@ def test_the_page_has_the_commit_and_the_cpu_of_the_runs(small_study):
 
 
 def test_the_tracked_runs_have_the_settings_of_their_folders():
-    runs, _ = compare.find_runs(results.KEPT)
+    runs, _ = tracked_runs()
     assert runs
     for run in runs:
         planned = SACConfig.parse({**study.SETTINGS[run.path.parent.name], "seed": run.config.seed})
@@ -358,7 +366,7 @@ def test_the_page_says_which_runs_round_alike(tmp_path):
 
 
 def test_the_tracked_pages_are_what_the_command_writes(tmp_path):
-    found, damaged = compare.find_runs(results.KEPT)
+    found, damaged = tracked_runs()
     assert not damaged
     front = (ROOT / "README.md").read_text()
     assert readme_table.into_readme(front, found) == front

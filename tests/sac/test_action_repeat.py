@@ -119,7 +119,7 @@ def test_the_configuration_reaches_the_policy_of_an_agent(small_config, repeat):
 
 
 def test_a_saved_policy_repeats_its_actions(small_config, tmp_path):
-    config = small_config(action_repeat=2)
+    config = small_config(action_repeat=2, num_iterations=2, eval_interval=0)
     run = labkit.train(config, labkit.open_run(tmp_path / "run", config))
     _, policy = watch.load(run.path)
     assert action_repeat(policy) == 2

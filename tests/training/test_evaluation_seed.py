@@ -48,7 +48,8 @@ def test_a_continued_run_is_scored_by_new_episodes(small_config, tmp_path, monke
         return SCORE
 
     monkeypatch.setattr(local, "evaluate", play)
-    changes = {"replay": "tf_uniform", "eval_interval": 0, "log_interval": 0}
+    changes = {"env_name": "Pendulum-v1", "replay": "tf_uniform"}
+    changes |= {"eval_interval": 0, "log_interval": 0}
     for steps in (1, 2):
         config = small_config(num_iterations=steps, num_eval_episodes=1, **changes)
         labkit.train(config, run_directory.open_run(tmp_path, config))
