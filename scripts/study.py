@@ -133,6 +133,7 @@ DEFAULTS: dict[int, tuple[int, ...]] = {
 DECIDED_AT = 100_000
 PROPOSED_BY, DECIDED_BY = (1, 2, 3), DEFAULTS[DECIDED_AT]
 ABLATIONS = [f"no-{name}" for name in SOURCE if name not in RATES] + ["no-learning_rates", "source"]
+PRESENT = ("defaults", *ABLATIONS, *ALTERNATIVES)  # the defaults, and what is compared with them
 PLAN = (
     *(Job("defaults", seed, budget) for budget, seeds in DEFAULTS.items() for seed in seeds),
     *(Job(name, seed, ABLATION_BUDGET) for name in ABLATIONS for seed in (1, 2, 3)),

@@ -18,6 +18,7 @@ from scipy import stats
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "analysis")]
 import ablations  # noqa: E402
+import first_losses  # noqa: E402
 import long_run  # noqa: E402
 import machines  # noqa: E402
 import peers  # noqa: E402
@@ -363,6 +364,25 @@ def test_the_page_says_which_runs_round_alike(tmp_path):
     assert "Of 3 runs, there are 1 of kind A and 1 of kind B, and 1 are unknown" in text
     for kind, runs in (("A", "defaults 1"), ("B", "no-n_step 1"), ("unknown", "defaults 2")):
         assert f"| {kind} | {runs} |" in text
+
+
+def test_the_commits_of_the_present_settings_train_alike():
+    found, _ = tracked_runs()
+    table = pd.read_csv(machines.FIRST_LOSSES)
+    assert len(table.drop(columns="commit").drop_duplicates()) == 1, "see `machines.same_code`"
+    others = {
+        (run.path.parent.name, run.config.seed)
+        for run in found
+        if run.path.parent.name in study.PRESENT
+        and machines.commit_of(run)[:10] not in set(table.commit)
+    }
+    assert others == {("source", 1)}, "the page says that its code cannot be run"
+
+
+def test_the_first_losses_can_be_measured():
+    found = first_losses.measured(ROOT)
+    assert list(found) == ["transitions", "losses", "weights"]
+    assert all(re.fullmatch("[0-9a-f]{16}", text) for text in found.values())
 
 
 def test_the_tracked_pages_are_what_the_command_writes(tmp_path):
