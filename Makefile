@@ -11,7 +11,7 @@ SEEDS ?= 0 1 2
 # tests start. Long files come first (tests/conftest.py).
 SIDE_BY_SIDE := -n $(shell n=$$(nproc 2>/dev/null) && echo $$((n + 1)) || echo auto) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # Slow tests that start Ray have the machine to themselves: some kill a process at a certain moment.
-SLOW := $(shell grep -rlE 'mark\.slow' tests --include='test_*.py')
+SLOW = $(shell grep -rlE 'mark\.slow' tests --include='test_*.py')
 RAY := tests/distributed/test_faults.py tests/notebooks/test_notebook_04.py
 
 help: ## list the targets

@@ -22,7 +22,7 @@ def test_each_marker_has_a_target_that_ci_runs():
     assert others == "-m slow $(SIDE_BY_SIDE) $(filter-out $(RAY),$(SLOW)) $(ARGS)"
     assert alone == "-m slow $(RAY) $(ARGS)", "what the first command leaves out"
     # Every file that names the marker, so that pytest need not read the others.
-    assert "SLOW := $(shell grep -rlE 'mark\\.slow' tests --include='test_*.py')\n" in makefile
+    assert "SLOW = $(shell grep -rlE 'mark\\.slow' tests --include='test_*.py')\n" in makefile
     assert all(f"-m {marker}" in " ".join(recipes.values()) for marker in markers)
 
 
