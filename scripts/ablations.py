@@ -30,7 +30,7 @@ def section(table: pd.DataFrame, figure: str) -> str:
 ## Other settings, {grouped(study.ABLATION_BUDGET)} env steps
 
 This table has the settings with two seeds or more{"; the next one has those with one" if single else ""}. Each `no-` row is an ablation: it sets one choice to the source document's value, and keeps labkit's values for all others. `source` has every hyperparameter of
-the source document. The `earlier-` rows were the defaults for a time. `target-entropy-8`, `action-repeat-2` and `small-table` were tried in place of `earlier-uniform`. `small-table` was the default for an hour and a half; none of the three stayed. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
+the source document. The `earlier-` rows were the defaults for a time. `target-entropy-8`, `action-repeat-2` and `small-table` were tried in place of `earlier-uniform`. `small-table` was the default for an hour and a half; none of the three stayed. `n_step-3` and `n_step-8` have another number of steps in a return, and nothing else changed. `source` treats time limits as truncations. So does the text of the tutorial; the tutorial's code treats them as
 terminations. "Steps to +10" is defined as above (–: never reached). The rows are sorted by the mean.
 
 "Minus defaults" is the difference of the means with its 95 % interval, and p the p-value of Welch's t-test. They compare no runs from machines that are known to round differently: "runs" gives how many of the setting, how many of the defaults, and
