@@ -193,7 +193,7 @@ def test_notebook_03_quotes_the_ablations():
     power = statistics.power(2.0, (1.0, 1.0), (count, 3), 0.05 / len(corrected))
     assert f"a difference of two standard deviations in only about {power:.0%} of" in text
     means = [np.mean(pairs[f"n_step-{steps}"].ours) for steps in (3, 8)]
-    said = "Two other values of `n_step` have two seeds each: 3 had a mean of {:+.1f}, and 8 had {:+.1f}."
+    said = "`n_step` have two seeds each: 3 had a mean of {:+.1f}, and 8 had {:+.1f}."
     assert said.format(*means) in text
     base = present[present.setting == "defaults"]
     by_kind = base.groupby("kind")["return"].mean()
