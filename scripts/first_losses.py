@@ -26,7 +26,7 @@ SEED, ENV_STEPS, GRADIENT_STEPS = 1, 3_000, 10
 @click.command()
 @click.argument("commits", nargs=-1, required=True)
 def main(commits: tuple[str, ...]) -> None:
-    """Compares COMMITS, each in a folder of its own."""
+    """Compares COMMITS, each in its own clone."""
     rows = []
     for commit in commits:
         with tempfile.TemporaryDirectory() as folder:

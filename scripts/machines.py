@@ -6,8 +6,8 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
+import first_losses
 import pandas as pd
 import study
 
@@ -16,8 +16,6 @@ from labkit.analysis import arithmetic
 from labkit.analysis.compare import TrackedRun
 from labkit.training import provenance
 
-ROOT = Path(__file__).resolve().parent.parent
-FIRST_LOSSES = ROOT / "results" / "minitaur" / "study" / "first_losses.csv"
 HASH = re.compile(r"\b([0-9a-f]{10})[0-9a-f]{30}")
 # Of runs that were made before the history was written anew.
 LOST_COMMITS = ("bac51d2", "b0b8037", "14499d4", "4187a26", "bd28832")
@@ -67,7 +65,8 @@ Packages:
 def same_code(found: Sequence[TrackedRun]) -> str:
     """A paragraph: which commits of the present defaults train alike; or nothing."""
     commits = {commit_of(run)[:10] for run in found if run.path.parent.name in study.PRESENT}
-    table = pd.read_csv(FIRST_LOSSES) if FIRST_LOSSES.exists() else pd.DataFrame({"commit": []})
+    file = first_losses.FILE
+    table = pd.read_csv(file) if file.exists() else pd.DataFrame({"commit": []})
     compared = table[table.commit.isin(commits)]
     if len(compared) < 2:
         return ""
@@ -75,7 +74,7 @@ def same_code(found: Sequence[TrackedRun]) -> str:
     left = sorted(commits - set(compared.commit))
     others = f" The program cannot run the code of {listed(left)}." if left else ""
     return f"""
-The commits {listed(list(compared.commit))} made the runs of the present defaults, of their ablations and of other values in their place. Given the same batches, their first ten losses are {"" if equal else "not "}equal to the bit, and so are the transitions of a warm-up and the weights after ten steps{"" if equal else " compared"} (`.venv/bin/python scripts/first_losses.py COMMIT ...` writes [study/{FIRST_LOSSES.name}](study/{FIRST_LOSSES.name})).{others}"""
+The commits {listed(list(compared.commit))} made the runs of the present defaults, of their ablations and of other values in their place. Given the same batches, their first ten losses are {"" if equal else "not "}equal to the bit, and so are the transitions of a warm-up and the weights after ten steps{"" if equal else " compared"} (`.venv/bin/python scripts/first_losses.py COMMIT ...` writes [study/{file.name}](study/{file.name})).{others}"""
 
 
 def commit_of(run: TrackedRun) -> str:

@@ -129,7 +129,7 @@ def torture(
     """Kills `kills` lives, lets the last one end, and checks everything.
 
     Returns:
-        What was seen: how many kills fell into the writing of a checkpoint, and more.
+        What happened: how many kills fell into the writing of a checkpoint, and more.
 
     Raises:
         AssertionError: something was lost, doubled or changed.

@@ -371,7 +371,7 @@ def test_the_page_says_which_runs_round_alike(tmp_path):
 
 def test_the_commits_of_the_present_settings_train_alike():
     found, _ = tracked_runs()
-    table = pd.read_csv(machines.FIRST_LOSSES)
+    table = pd.read_csv(first_losses.FILE)
     assert len(table.drop(columns="commit").drop_duplicates()) == 1, "see `machines.same_code`"
     others = {
         (run.path.parent.name, run.config.seed)
