@@ -195,18 +195,17 @@ def _without_copies(runs: Sequence[TrackedRun]) -> tuple[list[TrackedRun], list[
     The rows of two runs differ, if only in their wall times, which are in milliseconds. Returns one
     line for each copy too.
     """
-    kept: list[TrackedRun] = []
+    kept = collections.defaultdict[tuple[str, int], list[TrackedRun]](list)
     lines = []
     for run in sorted(runs, key=lambda run: -len(run.metrics)):
-        size = len(run.metrics)
-        for other in kept if size else ():
-            same = (run.setting, run.config.seed) == (other.setting, other.config.seed)
-            if same and _rows(run).equals(_rows(other).head(size)):
+        size, alike = len(run.metrics), kept[run.setting, run.config.seed]
+        for other in alike if size else ():
+            if _rows(run).equals(_rows(other).head(size)):
                 lines.append(f"left out: {run.path}, a copy of {other.path}")
                 break
         else:
-            kept.append(run)
-    return sorted(kept, key=lambda run: run.path), lines
+            alike.append(run)
+    return sorted(itertools.chain(*kept.values()), key=lambda run: run.path), lines
 
 
 def _rows(run: TrackedRun) -> pd.DataFrame:

@@ -34,16 +34,23 @@ TUTORIAL_LOOP = {
 TRAINING_ALONE = WITHOUT_FILMS | BEFORE_THE_WARM_UP | TUTORIAL_LOOP
 
 
-FEW_FRAMES = """\
-# Added by the tests: drawing 25 frames per second takes longer than all the rest.
-video.record_episode.__kwdefaults__["fps"] = 5
+# Episodes and pictures of the usual size would take longer than all the rest.
+SHORT_EPISODES = """\
+# Added by the tests: episodes of 200 env steps, and small films with few pictures.
+from labkit.plotting import rendering
+
+labkit.make_environment.__defaults__ = (None, 200, True, None)  # max_episode_steps is the second
+video.record_episode.__kwdefaults__.update(fps=5, width=160, height=120)
+rendering.frame.__defaults__ = (160, 120)
 """
 
 
-def write(folder: Path, leave_out: Collection[str] = SIDE_STEPS, few_frames: bool = False) -> Path:
+def write(
+    folder: Path, leave_out: Collection[str] = SIDE_STEPS, short_episodes: bool = False
+) -> Path:
     """Writes a copy without the cells that have these ids, not executed, into `folder`.
 
-    With `few_frames`, every film has five frames per second.
+    With `short_episodes`, an episode ends after 200 env steps, and pictures are small and few.
     """
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     left = [cell for cell in notebook.cells if cell.id not in leave_out]
@@ -51,9 +58,9 @@ def write(folder: Path, leave_out: Collection[str] = SIDE_STEPS, few_frames: boo
     for cell in left:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    if few_frames:
+    if short_episodes:
         place = next(i for i, cell in enumerate(left) if cell.id == "imports") + 1
-        left.insert(place, nbformat.v4.new_code_cell(FEW_FRAMES, id="few-frames"))
+        left.insert(place, nbformat.v4.new_code_cell(SHORT_EPISODES, id="short-episodes"))
     notebook.cells = left
     nbformat.write(notebook, folder / "abridged.ipynb")
     return folder / "abridged.ipynb"

@@ -1,6 +1,6 @@
 """Notebook 03, run for real and small, on copies; the committed file is only read.
 
-tests/browser runs it with 25 frames per second, too.
+tests/browser runs it with whole episodes and with films as a user sees them.
 """
 
 import base64
@@ -43,7 +43,9 @@ NOISE = re.compile(
 
 def papermill_cli(directory, notebook=NOTEBOOK, **parameters):
     pairs = [part for name, value in parameters.items() for part in ("-p", name, value)]
-    command = [sys.executable, "-m", "papermill", str(notebook), "out.ipynb", *pairs]
+    # Without the flag, papermill writes the whole notebook, films included, after each cell.
+    command = [sys.executable, "-m", "papermill", "--no-request-save-on-cell-execute"]
+    command += [str(notebook), "out.ipynb", *pairs]
     paths = [str(directory), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(
@@ -54,7 +56,7 @@ def papermill_cli(directory, notebook=NOTEBOOK, **parameters):
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
     directory = tmp_path_factory.mktemp("notebook")
-    whole = abridged.write(directory, leave_out=(), few_frames=True)
+    whole = abridged.write(directory, leave_out=(), short_episodes=True)
     done = papermill_cli(directory, whole, **SMALL)
     assert done.returncode == 0, done.stderr[-3000:]
     return directory, nbformat.read(directory / "out.ipynb", as_version=4)
@@ -102,7 +104,7 @@ def test_it_runs_again_on_its_finished_run(executed):
     """For its figures: nothing is left to train, and nothing measured changes."""
     directory, _ = executed
     before = (directory / "my run" / "metrics.csv").read_bytes()
-    copy = abridged.write(directory, abridged.TRAINING_ALONE, few_frames=True)
+    copy = abridged.write(directory, abridged.TRAINING_ALONE, short_episodes=True)
     done = papermill_cli(directory, copy, **SMALL)
     assert done.returncode == 0, done.stderr[-3000:]
     assert (directory / "my run" / "metrics.csv").read_bytes() == before
@@ -118,7 +120,7 @@ def test_without_pybullet_the_replay_is_one_line(capsys):
 
 @pytest.mark.slow
 def test_it_collects_in_another_process(tmp_path):
-    copy = abridged.write(tmp_path, abridged.TRAINING_ALONE, few_frames=True)
+    copy = abridged.write(tmp_path, abridged.TRAINING_ALONE, short_episodes=True)
     done = papermill_cli(tmp_path, copy, **{**SMALL, "num_collectors": "2"})
     assert done.returncode == 0, done.stderr[-3000:]
     notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
