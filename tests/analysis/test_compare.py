@@ -139,6 +139,21 @@ def test_a_copy_of_a_run_is_left_out_and_named(tmp_path):
     assert compare.rank(compare.scores(found, 20)).seeds.tolist() == [3]
 
 
+def test_the_setting_of_each_run_is_named_once(tmp_path, monkeypatch):
+    """Once for each pair takes 11 seconds for the tracked runs."""
+    named = []
+
+    def name(config):
+        named.append(config.seed)
+        return "defaults"
+
+    monkeypatch.setattr(compare, "setting_name", name)
+    for seed in range(4):
+        write_run(tmp_path / f"s{seed}", seed, [1.0])
+    compare.find_runs(tmp_path)
+    assert sorted(named) == [0, 1, 2, 3]
+
+
 def test_a_copy_of_a_run_without_distances_is_found_as_well(tmp_path):
     write_run(tmp_path / "one", 0, [1.0, 2.0], walks=False)
     shutil.copytree(tmp_path / "one", tmp_path / "two")
