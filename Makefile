@@ -7,6 +7,7 @@
 
 PY := .venv/bin/python
 SEEDS ?= 0 1 2
+SCREENSHOTS ?= build/browser
 # One process more than CPUs, because tests often wait. A process takes one or two gigabytes, with what its
 # tests start. Long files come first (tests/conftest.py).
 SIDE_BY_SIDE := -n $(shell n=$$(nproc 2>/dev/null) && echo $$((n + 1)) || echo auto) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -53,7 +54,7 @@ test: setup ## run the quick tests, notebooks 01, 02, 03, 05 and 06 included (a 
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 browser: setup ## run every notebook in JupyterLab, driven in Chromium; screenshots in build/browser/
-	@SCREENSHOTS=build/browser $(PY) -m pytest -m browser -n 2 tests/browser $(ARGS)
+	@SCREENSHOTS="$(SCREENSHOTS)" $(PY) -m pytest -m browser -n 2 tests/browser $(ARGS)
 
 slow: setup ## run the slow tests: long runs, a bare Colab, then failures on Ray and notebook 04
 	@status=0; \

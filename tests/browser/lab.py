@@ -154,14 +154,16 @@ def change_theme(page: Page, theme: str) -> None:
     page.wait_for_timeout(1500)
 
 
-def photograph(page: Page, folder: Path, name: str, height: int = 2400) -> list[Path]:
-    """Screenshots of the notebook from top to bottom, a screen each."""
+def photograph(
+    page: Page, folder: Path, name: str, height: int = 2400, most: int | None = None
+) -> list[Path]:
+    """Screenshots of the notebook from top to bottom, a screen each: all, or the first `most`."""
     page.set_viewport_size({"width": page.viewport_size["width"], "height": height})
     shown = f"document.querySelector('{NOTEBOOK_PANEL}').scrollHeight"
     page.wait_for_function(f"() => {shown} > innerHeight")  # 0 while style sheets load
     total = page.eval_on_selector(NOTEBOOK_PANEL, "panel => panel.scrollHeight")
     step, files = height - 150, []
-    for number, top in enumerate(range(0, total, step)):
+    for number, top in enumerate(range(0, total, step)[:most]):
         page.eval_on_selector(NOTEBOOK_PANEL, f"panel => panel.scrollTop = {top}")
         page.wait_for_timeout(150)
         files.append(folder / f"{name}-{number:02}.png")
