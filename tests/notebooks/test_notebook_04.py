@@ -41,7 +41,9 @@ NOISE = re.compile(r"reverb/|cuda|TensorRT|raylet|Warning|WARN|pygame|absl|\(pid
 
 def execute(folder, **parameters):
     pairs = [part for name, value in parameters.items() for part in ("-p", name, str(value))]
-    command = [sys.executable, "-m", "papermill", str(NOTEBOOK), "out.ipynb", *pairs]
+    # Without the flag, papermill writes the whole notebook, films included, after each cell.
+    command = [sys.executable, "-m", "papermill", "--no-request-save-on-cell-execute"]
+    command += [str(NOTEBOOK), "out.ipynb", *pairs]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     return nbformat.read(Path(folder) / "out.ipynb", as_version=4)
