@@ -39,7 +39,8 @@ SAC_PUBLISHED, SAC_STEPS = 15.10, 550_000
 
 def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
     """Writes README.md and its figures into `target`; returns the files."""
-    written, sections = [], [HEAD]
+    coverage = 100 * statistics.interval_coverage(5)
+    written, sections = [], [HEAD.format(coverage=coverage)]
     groups = {budget: of("defaults", found, budget) for budget in budgets()}
     groups = {budget: runs for budget, runs in groups.items() if runs}
     # The largest budget with enough seeds, or else most of them: it says how soon they learned.
@@ -77,7 +78,7 @@ def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
     return written
 
 
-HEAD = f"""
+HEAD = """
 # SAC on the Minitaur: returns over seeds
 
 This study trains Soft Actor-Critic (SAC) on `MinitaurBulletEnv-v0` as registered. The runs use labkit's defaults, an
@@ -91,7 +92,7 @@ this page. It computes the tables and figures from the runs in [study/](study), 
     make results ARGS=page             # the page alone, in seconds
     make results ARGS='run --setting source --seed 2 --budget 60000'    # one run of the plan, if it is missing
 
-[{SCORES}]({SCORES}) has all scores of the study in one table. A run's evaluations and losses are in its `metrics.csv`:
+[scores.csv](scores.csv) has all scores of the study in one table. A run's evaluations and losses are in its `metrics.csv`:
 
     from labkit.analysis import compare
     runs, _ = compare.find_runs("results/minitaur/study/defaults")
@@ -101,7 +102,7 @@ To add a seed or a setting, edit `DEFAULTS`, `SETTINGS` and `PLAN` in [scripts/s
 
 For five seeds or more the page gives the interquartile mean (IQM) over seeds and, in brackets, a percentile bootstrap interval ([Agarwal et al., 2021](https://arxiv.org/abs/2108.13264)); for
 fewer it gives the return of each seed. The interval has a nominal level of 95 %, but with few seeds it is too narrow: in a simulation with normally
-distributed returns of five seeds, such intervals contained the true value in about {100 * statistics.interval_coverage(5):.0f} % of the cases
+distributed returns of five seeds, such intervals contained the true value in about {coverage:.0f} % of the cases
 (`labkit.analysis.statistics.interval_coverage`). A seed fixes networks, noise and environments, but not the samples that Reverb
 draws, so a repeated run of a seed has another score.
 

@@ -120,6 +120,10 @@ def test_runs_of_a_gymnasium_environment_without_distances(tmp_path):
             "`budget` must be a whole number from 1 to 1 000 000 000 (gradient steps), got 'many'",
         ),
         (
+            {"budget": 0},
+            "`budget` must be a whole number from 1 to 1 000 000 000 (gradient steps), got 0",
+        ),
+        (
             {"baseline": "best"},
             "`baseline` must be a folder in `runs` whose runs have one setting, or one of these: "
             "'defaults', got 'best'",
