@@ -40,7 +40,7 @@ SAC_PUBLISHED, SAC_STEPS = 15.10, 550_000
 def write(found: Sequence[TrackedRun], target: Path) -> list[Path]:
     """Writes README.md and its figures into `target`; returns the files."""
     coverage = 100 * statistics.interval_coverage(5)
-    written, sections = [], [HEAD.format(coverage=coverage)]
+    written, sections = [], [HEAD.format(scores=SCORES, coverage=coverage)]
     groups = {budget: of("defaults", found, budget) for budget in budgets()}
     groups = {budget: runs for budget, runs in groups.items() if runs}
     # The largest budget with enough seeds, or else most of them: it says how soon they learned.
@@ -92,7 +92,7 @@ this page. It computes the tables and figures from the runs in [study/](study), 
     make results ARGS=page             # the page alone, in seconds
     make results ARGS='run --setting source --seed 2 --budget 60000'    # one run of the plan, if it is missing
 
-[scores.csv](scores.csv) has all scores of the study in one table. A run's evaluations and losses are in its `metrics.csv`:
+[{scores}]({scores}) has all scores of the study in one table. A run's evaluations and losses are in its `metrics.csv`:
 
     from labkit.analysis import compare
     runs, _ = compare.find_runs("results/minitaur/study/defaults")

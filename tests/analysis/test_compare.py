@@ -140,7 +140,7 @@ def test_a_copy_of_a_run_is_left_out_and_named(tmp_path):
 
 
 def test_the_setting_of_each_run_is_named_once(tmp_path, monkeypatch):
-    """Once for each pair takes 11 seconds for the tracked runs."""
+    """Naming both settings of each pair of runs took 11 seconds for the tracked runs."""
     named = []
 
     def name(config):

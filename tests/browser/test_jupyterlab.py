@@ -169,7 +169,8 @@ def test_run_all_cells(notebook, address, page, screenshots):
         page.set_viewport_size({"width": width, "height": 1400})
         lab.change_theme(page, theme)
         name = f"{notebook.stem}-{width}-{theme.split()[-1].lower()}"
-        most = None if os.environ.get("SCREENSHOTS") else 2  # nobody looks at temporary ones
+        # Without a folder, nobody looks at them.
+        most = None if os.environ.get("SCREENSHOTS") else 2
         files = lab.photograph(page, screenshots, name, most=most)
         assert files
         assert all(file.stat().st_size > 10_000 for file in files)
