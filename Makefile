@@ -50,7 +50,7 @@ endif
 doctor: setup ## check that everything labkit needs works on this machine
 	@$(PY) -m labkit.cli.main doctor
 
-test: setup ## run the quick tests, notebooks 01, 02, 03, 05 and 06 included (a quarter of an hour)
+test: setup ## run the quick tests, notebooks 01, 02, 03, 05 and 06 included (20 minutes)
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 browser: setup ## run every notebook in JupyterLab, driven in Chromium; screenshots in build/browser/
