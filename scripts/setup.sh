@@ -126,7 +126,7 @@ fi
 
 # --- install
 
-echo "Setting up $venv: one to two minutes, 0.8 GB to download, 3.6 GB on disk ..." >&2
+echo "Setting up $venv: about three minutes on two cores, 0.8 GB to download, 3.6 GB on disk ..." >&2
 trap 'give_up "Interrupted; run make again to retry."' INT TERM
 started=$SECONDS
 : >"$log"
