@@ -63,7 +63,6 @@ UNTUNED: dict[str, Any] = {
 # Fields that the runs of earlier versions lack, with the values that those versions used.
 # `ADDED_IN` has the values that they used in one environment only.
 ADDED: dict[str, Any] = {
-    "action_repeat": 1,
     "actor_update_period": 1,
     "learning_rate_decay_steps": 0,
     "recent_transitions": 0,
@@ -79,11 +78,6 @@ STRATEGY_PATTERN = r"auto|cpu|gpu|tpu|mirrored(:([1-9]|[1-5]\d|6[0-4]))?"
 def _of_environment(config: "SACConfig", name: str) -> Any:
     """The value of a field that was left open: the default of the environment."""
     return TUNED.get(config.env_name, UNTUNED)[name]
-
-
-def _one_action(config: "SACConfig", name: str) -> int:
-    """Env steps for each gradient step, if left open: those of one action."""
-    return config.action_repeat
 
 
 def check_config(config: Any) -> None:
@@ -106,8 +100,7 @@ class SACConfig:
 
     The annotations give the types after checking. At run time a field also accepts a whole float
     (papermill passes `1e6` as `1000000.0`) and a number or tuple as text; a field whose default
-    is None also accepts None, which becomes the value that `TUNED` has for the environment;
-    for `collect_steps_per_iteration` it becomes `action_repeat`.
+    is None also accepts None, which becomes the value that `TUNED` has for the environment.
 
     Raises:
         ParameterError: for the first field that is not allowed, in the order below.
@@ -122,11 +115,8 @@ class SACConfig:
     strategy: str = text("auto", STRATEGY_PATTERN, STRATEGIES, "name")
     # Collection and replay
     initial_collect_steps: int = integer(None, 1, MANY, "env steps of warm-up", **_OPEN)
-    action_repeat: int = integer(1, 1, 100, "env steps that each action lasts")
-    collect_steps_per_iteration: int = integer(
-        None, 1, 10_000, "env steps per gradient step", when_none=_one_action
-    )
-    n_step: int = integer(None, 1, 100, "actions whose rewards a transition sums", **_OPEN)
+    collect_steps_per_iteration: int = integer(1, 1, 10_000, "env steps per gradient step")
+    n_step: int = integer(None, 1, 100, "env steps whose rewards a transition sums", **_OPEN)
     bootstrap_time_limits: bool = switch(True, "a time limit truncates, it does not terminate")
     replay: str = text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'", "name")
     replay_buffer_capacity: int = integer(1_000_000, 1, 100_000_000, "transitions")

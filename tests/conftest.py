@@ -29,8 +29,7 @@ OFF_DEFAULT = {
     "seed": 7,
     "strategy": "mirrored:2",
     "initial_collect_steps": 230,
-    "action_repeat": 2,
-    "collect_steps_per_iteration": 4,  # not the env steps of one action, as if it were left open
+    "collect_steps_per_iteration": 2,
     "n_step": 3,
     "bootstrap_time_limits": False,
     "replay": "tf_uniform",

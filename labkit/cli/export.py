@@ -67,11 +67,9 @@ def write(run_dir: Path, target: Path) -> float:
         try:
             shutil.copytree(run_dir / "policy", draft / "policy")
             has_video = _copy_records(run_dir, draft)
-            repeat = facts.config.action_repeat
-            npz.write(draft / "policy.npz", {**arrays, "action_repeat": np.int64(repeat)})
+            npz.write(draft / "policy.npz", arrays)
             shutil.copyfile(numpy_policy.__file__, draft / "policy.py")
             metadata = {"environment": facts.config.env_name, "commit": facts.commit or ""}
-            metadata["action_repeat"] = str(repeat)
             model = onnx_policy.build(arrays, metadata)
             (draft / "policy.onnx").write_bytes(model)
             write_digests(draft)

@@ -14,7 +14,7 @@ from labkit.errors import ParameterError, StorageError, first_line, storage
 from labkit.parameters import invalid
 from labkit.plotting import video
 from labkit.sac import saved_policy
-from labkit.sac.policies import Policy, RepeatedPolicy
+from labkit.sac.policies import Policy
 from labkit.training import environment_record, run_directory
 from labkit.training.files import write_atomically
 
@@ -94,7 +94,7 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
     if sizes != ((policy.observation_size,), policy.low.shape):
         what = f"its policy maps {policy.observation_size} numbers to {policy.low.size} actions"
         raise ParameterError(f"{folder} cannot be played: {what}, unlike {config.env_name}")
-    return env, RepeatedPolicy(lambda one: policy.actions(one[None])[0], config.action_repeat)
+    return env, lambda one: policy.actions(one[None])[0]
 
 
 def film(folder: Path, seed: int, out: Path, max_steps: int = 1000) -> list[video.Recording]:

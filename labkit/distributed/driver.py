@@ -26,7 +26,6 @@ from labkit.errors import (
 from labkit.parameters import check_int, invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, layout_of
-from labkit.sac.collector import env_steps_of
 from labkit.strategy import learner_gpus
 from labkit.training import checkpoint, run_lock
 from labkit.training.components import MakeEnv, check_config_and_run
@@ -256,7 +255,7 @@ class Driver:
     def _show(self, display: Phases) -> None:
         config, actors = self.config, self.supervisor.actors
         learner, replay = actors["learner"].status, actors["replay"].status
-        env_steps = env_steps_of(replay.get("inserts", 0), config.action_repeat)
+        env_steps = replay.get("inserts", 0)
         match learner.get("phase"):
             case "warm-up":
                 total = config.initial_collect_steps
@@ -325,13 +324,11 @@ class Driver:
 
     def report(self, stop: StopRequest, seconds: float) -> None:
         """Writes `ray.json` and prints a summary."""
-        from labkit.distributed.replay_actor import warm_up_rows
-
         earlier, outcome = ray_summary.read(self.run.path), self.outcome or {}
         summary = {**earlier, "faults": self.faults}
         trained = outcome.get("taken") != 0  # else a finished run was opened: nothing was measured
         if trained or "seconds" not in earlier:
-            counted = outcome.get("inserts", 0) - warm_up_rows(self.config)
+            counted = outcome.get("inserts", 0) - self.config.initial_collect_steps
             measured = {
                 "inserts": outcome.get("inserts"),
                 "samples": outcome.get("samples"),

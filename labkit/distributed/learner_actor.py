@@ -8,7 +8,7 @@ import ray
 
 from labkit.distributed.context import RunContext, environment_seconds, process_status
 from labkit.distributed.evaluation_queue import EvaluationRequester, Key
-from labkit.distributed.replay_actor import ReplayClient, batches_allowed, warm_up_rows
+from labkit.distributed.replay_actor import ReplayClient, batches_allowed
 from labkit.errors import START_SECONDS, StalledError
 from labkit.replay.rate_limiter import LimiterState
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, layout_of
@@ -50,7 +50,7 @@ class LearnerActor:
         waits = self._evaluations.is_open(learner.step)  # since before the checkpoint
         self._push(learner, evaluate=learner.evaluation_pending() and not waits)
         self._phase = "warm-up"
-        if warm := self._wait_for_batches(1, warm_up_rows(self._config)):
+        if warm := self._wait_for_batches(1, self._config.initial_collect_steps):
             learner.start()
             self._phase = "training"
             while learner.step < self._config.num_iterations and not self._stop.is_set():

@@ -19,21 +19,15 @@ from labkit.replay.ports import check_port
 from labkit.replay.rate_limiter import LimiterState
 from labkit.replay.reverb_replay import ReverbReplay, connect, open_dataset, table_state
 from labkit.replay.transitions import Layout, recent_share
-from labkit.sac.collector import env_steps_of, transitions_of
 from labkit.training import checkpoint
 
 DISK_SECONDS = 600  # to write or load a snapshot of the table, on a slow disk
 
 
-def warm_up_rows(config: SACConfig) -> int:
-    """The rows that the warm-up inserts; a smaller table keeps the newest of them."""
-    return transitions_of(config.initial_collect_steps, config.action_repeat)
-
-
 def limiter_of(config: SACConfig) -> reverb.rate_limiters.RateLimiter:
     """Allows samples once the warm-up is inserted, then holds the ratio of samples to inserts."""
     per_insert, first, buffer = limits(config)
-    begin = per_insert * warm_up_rows(config)
+    begin = per_insert * config.initial_collect_steps
     return reverb.rate_limiters.RateLimiter(per_insert, first, begin - buffer, begin + buffer)
 
 
@@ -44,10 +38,13 @@ def limits(config: SACConfig) -> tuple[float, int, float]:
     gradient steps with its prefetched batches, so that neither side blocks the other for good; the
     faster one still waits.
     """
-    actions = config.collect_steps_per_iteration / config.action_repeat  # rows per gradient step
-    first = min(warm_up_rows(config), config.replay_buffer_capacity)
+    first = min(config.initial_collect_steps, config.replay_buffer_capacity)
     samples = samples_per_batch(config)
-    return samples / actions, first, samples * max(100, 4 * config.steps_per_call)
+    return (
+        samples / config.collect_steps_per_iteration,
+        first,
+        samples * max(100, 4 * config.steps_per_call),
+    )
 
 
 def samples_per_batch(config: SACConfig) -> int:
@@ -157,7 +154,6 @@ class ReplayClient:
 
     def __init__(self, context: RunContext, sample_timeout: int):
         self._address, self.sample_timeout = context.server_address, sample_timeout
-        self._action_repeat = context.config.action_repeat
         self._recent = context.config.recent_transitions
         self._replay = context.wait_for_actor("replay")
         self._client = connect(self._address)
@@ -196,5 +192,5 @@ class ReplayClient:
         return table_state(self._client, DISK_SECONDS)
 
     def env_steps(self, state: LimiterState | None = None) -> int:
-        """Env steps in the table so far, or at a `state` of it; see `env_steps_of`."""
-        return env_steps_of((state or self.state()).inserts, self._action_repeat)
+        """Env steps in the table so far, or at a `state` of it: each writes one row."""
+        return (state or self.state()).inserts

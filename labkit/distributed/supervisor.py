@@ -15,7 +15,6 @@ from labkit.distributed.context import NAMESPACE
 from labkit.distributed.ray_cluster import head_answers
 from labkit.errors import START_SECONDS, ActorLostError, ParameterError, RunError, StalledError
 from labkit.replay.reverb_replay import UNCONFIRMED
-from labkit.sac.collector import env_steps_of
 
 STATUS_SECONDS = 0.3  # between two status calls to the same actor
 HEAD_CHECK_SECONDS = 2.0  # between two looks at Ray's head
@@ -66,13 +65,12 @@ def restart_cost(restart: Restart, config: SACConfig, env_step: int) -> dict[str
     name, before, after = restart.actor.name, restart.before, restart.after
     lost = {"env_steps_lost": 0, "gradient_steps_lost": 0}
     if name.startswith("rollout worker"):
-        # Unconfirmed rows, those of windows that were still open, and an unfinished action.
-        rows = 2 * UNCONFIRMED - 1 + config.n_step
-        lost["env_steps_lost"] = rows * config.action_repeat - 1
+        # Unconfirmed rows, and those of windows that were still open.
+        lost["env_steps_lost"] = 2 * UNCONFIRMED - 2 + config.n_step
     elif name == "replay":
         had, has = before.get("inserts", 0), after.get("restored", 0)
-        seen = max(env_steps_of(had, config.action_repeat), env_step)
-        lost["env_steps_lost"] = max(0, seen - env_steps_of(has, config.action_repeat))
+        seen = max(had, env_step)
+        lost["env_steps_lost"] = max(0, seen - has)
     elif name == "learner":
         lost["gradient_steps_lost"] = max(0, before["step"] - after["first_step"])
     return lost

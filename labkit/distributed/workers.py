@@ -20,7 +20,7 @@ from labkit.errors import ServerGoneError, StalledError
 from labkit.replay.reverb_replay import TransitionWriter, connect, table_state
 from labkit.replay.transitions import Transition
 from labkit.sac.agent import create_agent
-from labkit.sac.collector import Collector, env_steps_of
+from labkit.sac.collector import Collector
 from labkit.sac.evaluation import evaluate
 from labkit.sac.policies import ActorPolicy, random_policy
 from labkit.training.components import COLLECT_SEED, NOISE_SEED, evaluation_seed
@@ -84,7 +84,7 @@ class RolloutWorker:
     def _env_steps(self) -> int:
         """Those of all workers so far, from the table's counters."""
         inserts = table_state(self._client, DISK_SECONDS).inserts
-        return env_steps_of(inserts, self._context.config.action_repeat)
+        return inserts
 
     def _prepare(self, env_steps: int) -> Collector:
         """Environment, policies and collector; after a restart with other random numbers."""
@@ -92,9 +92,7 @@ class RolloutWorker:
         seed = (config.seed + WORKER_SEED * self._number + env_steps) % 2**31
         env = self._context.environment(seed + COLLECT_SEED, collect=True)
         self._policy = actor_policy(config, env, seed + NOISE_SEED)
-        self._random_policy = random_policy(
-            env.action_spec(), seed + NOISE_SEED, config.action_repeat
-        )
+        self._random_policy = random_policy(env.action_spec(), seed + NOISE_SEED)
         self._collector = Collector(
             env, self._policy, self._write, self._pull, config.n_step, config.gamma
         )

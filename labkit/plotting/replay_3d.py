@@ -37,7 +37,6 @@ from labkit.plotting.robot_shapes import (
 )
 from labkit.plotting.video import caption_of
 from labkit.sac.collector import play
-from labkit.sac.policies import action_repeat
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -152,9 +151,7 @@ def record(
     )
     signals = [_effort(env, actions, recorder.torques)]
     if estimate is not None:
-        repeat = action_repeat(policy)
-        begun = np.arange(len(actions)) // repeat * repeat  # where each step's action was chosen
-        values = np.reshape(estimate(observations[begun], actions), (-1, 1)).astype(np.float32)
+        values = np.reshape(estimate(observations, actions), (-1, 1)).astype(np.float32)
         signals.append(Signal("estimated Q", "scaled return", ("Q",), values))
     signals.append(Signal("reward", "per step", ("reward",), rewards[:, None]))
     return recorder.replay(ended, rewards, tuple(signals))

@@ -6,7 +6,7 @@ from labkit.replay.transitions import Transition, Write
 
 
 class NStepWriter:
-    """Turns single env steps into transitions over `n_step` of them, one for each action chosen.
+    """Turns single env steps into transitions over `n_step` of them.
 
     With rewards r, the environment's discounts d and γ it writes, for the step at time t,
 
@@ -28,17 +28,12 @@ class NStepWriter:
         # Windows that later steps still extend, oldest first, each with its number of steps so far.
         self._open: list[tuple[Transition, int]] = []
 
-    def write(self, step: Transition, chosen: bool = True) -> None:
-        """Adds one env step; writes the window that is now full.
-
-        A window begins with the step if its action was `chosen` there. Otherwise the step repeats
-        the action of the step before (see `collector.play`), and only extends the open windows.
-        """
+    def write(self, step: Transition) -> None:
+        """Adds one env step; writes the window that is now full."""
         self._open = [(self._extended(window, step), count + 1) for window, count in self._open]
-        if chosen:
-            reward, discount = np.float32(step.reward), np.float32(step.discount)
-            self._open.append((step._replace(reward=reward, discount=discount), 1))
-        if self._open and self._open[0][1] == self._n_step:
+        reward, discount = np.float32(step.reward), np.float32(step.discount)
+        self._open.append((step._replace(reward=reward, discount=discount), 1))
+        if self._open[0][1] == self._n_step:
             self._write(self._open.pop(0)[0])
 
     def _extended(self, window: Transition, step: Transition) -> Transition:

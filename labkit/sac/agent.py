@@ -39,8 +39,6 @@ class SeededSacAgent(sac_agent.SacAgent):
     Actor and temperature take one gradient step for every `actor_update_period` of the critics
     (Fujimoto et al. 2018, section 5.2); see `update.make_update`, which calls `train` for such a
     step and `train_critics` for the others.
-
-    Each action of its policy lasts `action_repeat` env steps. No loss depends on it.
     """
 
     def __init__(
@@ -48,12 +46,11 @@ class SeededSacAgent(sac_agent.SacAgent):
         *args: Any,
         seed: int = 0,
         actor_update_period: int = 1,
-        action_repeat: int = 1,
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
         self._seed = seed
-        self.actor_update_period, self.action_repeat = actor_update_period, action_repeat
+        self.actor_update_period = actor_update_period
         self._draw = _Draw()
 
     def train_critics(self, experience: "trajectory.Transition") -> tf.Tensor:
@@ -211,7 +208,6 @@ def hyperparameters(config: SACConfig) -> dict[str, Any]:
         "critic_optimizer": _adam(config.critic_learning_rate, config),
         "alpha_optimizer": _adam(config.alpha_learning_rate, config),
         "actor_update_period": config.actor_update_period,
-        "action_repeat": config.action_repeat,
         "target_update_tau": config.target_update_tau,
         "target_update_period": config.target_update_period,
         "td_errors_loss_fn": tf.math.squared_difference,

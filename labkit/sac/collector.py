@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from labkit.errors import DivergedError, ParameterError
-from labkit.parameters import MANY, check_int, echo
+from labkit.parameters import echo
 from labkit.replay.n_step import NStepWriter
 from labkit.replay.transitions import Transition, Write
-from labkit.sac.policies import Policy, RepeatedPolicy, action_repeat
+from labkit.sac.policies import Policy
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -22,9 +22,6 @@ def play(
 ) -> Iterator[tuple[Transition, bool]]:
     """Plays an episode to its end; each item of the iterator takes one env step.
 
-    The policy chooses an action in the first env step of the episode; from then on it chooses one
-    in every k-th, with k its `action_repeat`. In between, the last action is taken again.
-
     `time_step` is what `env.reset()` returned; error messages count from `env_steps`, the number of
     env steps before this episode.
 
@@ -32,23 +29,18 @@ def play(
         Each transition, and whether the episode is over.
 
     Raises:
-        ParameterError: an action has another shape than those of the environment, or the policy's
-            `action_repeat` is not a whole number above 0.
+        ParameterError: an action has another shape than those of the environment.
         DivergedError: an action is infinite or not a number.
         BrokenEnvironmentError: see `CheckedEnv`.
     """
-    repeat = check_int("policy.action_repeat", action_repeat(policy), 1, MANY, "env steps")
-    left = 0
     shape = env.action_spec().shape
     while not time_step.is_last():
         observation = time_step.observation
-        if left == 0:
-            action, left = policy(observation), repeat
-            if np.shape(action) != shape:
-                raise ParameterError(
-                    f"`policy` must return actions of shape {shape}, got {echo(action)}"
-                )
-        left -= 1
+        action = policy(observation)
+        if np.shape(action) != shape:
+            raise ParameterError(
+                f"`policy` must return actions of shape {shape}, got {echo(action)}"
+            )
         env_steps += 1
         check_finite(action, env_steps)
         time_step = env.step(action)
@@ -65,10 +57,10 @@ class Collector:
     Args:
         env: shared with nobody else.
         policy: maps an observation `[obs] float32` to an action `[act] float32`; the attribute may
-            be replaced at any time, by a policy of the same `action_repeat`.
-        write: takes each transition: one for each action that the policy chose (see `NStepWriter`).
+            be replaced at any time.
+        write: takes each transition; see `NStepWriter`.
         before_episode: called before each reset.
-        n_step: actions of a transition, 1 or more; it spans as many env steps as these last.
+        n_step: env steps of a transition, 1 or more.
         gamma: discount per env step.
 
     Attributes:
@@ -89,23 +81,21 @@ class Collector:
         self.env_steps = 0
         self.recent_returns: deque[float] = deque(maxlen=10)
         self._env, self._before_episode = env, before_episode
-        self._repeat = action_repeat(policy)
-        self._windows = NStepWriter(write, n_step * self._repeat, gamma)
+        self._windows = NStepWriter(write, n_step, gamma)
         self._episode: Iterator[tuple[Transition, bool]] | None = None
-        self._return, self._length = 0.0, 0
+        self._return = 0.0
 
     def run(self, steps: int) -> None:
         """Takes `steps` env steps; resets between episodes do not count."""
         for _ in range(steps):
             if self._episode is None:
                 self._before_episode()
-                first, self._return, self._length = self._env.reset(), 0.0, 0
-                newest = RepeatedPolicy(lambda observed: self.policy(observed), self._repeat)
+                first, self._return = self._env.reset(), 0.0
+                newest = lambda observation: self.policy(observation)  # noqa: E731
                 self._episode = play(self._env, newest, first, self.env_steps)
             transition, over = next(self._episode)
-            self._windows.write(transition, chosen=self._length % self._repeat == 0)
+            self._windows.write(transition)
             self._return += float(transition.reward)
-            self._length += 1
             self.env_steps += 1
             if over:
                 self._windows.end()
@@ -130,19 +120,6 @@ class Collector:
     def mean_return(self) -> float:
         """Mean return of the last ten finished episodes; NaN before the first."""
         return float(np.mean(self.recent_returns)) if self.recent_returns else float("nan")
-
-
-def transitions_of(env_steps: int, repeat: int) -> int:
-    """Transitions that `env_steps` env steps give if each action lasts `repeat` of them."""
-    return -(-env_steps // repeat)
-
-
-def env_steps_of(transitions: int, repeat: int) -> int:
-    """Env steps that gave `transitions` transitions, if each action lasts `repeat` of them.
-
-    The end of an episode may cut its last action: then it had up to `repeat` - 1 env steps fewer.
-    """
-    return transitions * repeat
 
 
 def check_finite(action: np.ndarray, env_step: int) -> None:

@@ -58,9 +58,7 @@ def evaluate(
     """Plays `episodes` episodes; the same seed gives the same episodes.
 
     The environment is seeded here: training must not share it. The policy maps an observation
-    `[obs]` to an action `[act]` and is deterministic for a final score. Its attribute
-    `action_repeat`, if it has one, is the number of env steps that each action lasts; a lambda
-    around a policy lacks it. `after_episode` receives
+    `[obs]` to an action `[act]` and is deterministic for a final score. `after_episode` receives
     the number of finished episodes, for a progress display; `after_step` may raise to stop.
 
     In an environment without a time limit an episode is cut after `EPISODE_LIMIT` env steps, with a

@@ -18,8 +18,6 @@ import numpy as np
 class Policy:
     """The deterministic policy: the mean action of the actor, within the action's bounds.
 
-    In training, each of its actions lasted `action_repeat` env steps.
-
     `sha256` is the digest that `policy.npz` must have. Without it, `SHA256SUMS` names the digest:
     that finds a damaged file, but not one that was replaced together with its list.
     """
@@ -35,7 +33,6 @@ class Policy:
         self._layers = [(arrays[f"kernel_{n}"], arrays[f"bias_{n}"]) for n in range(count)]
         self._scale = arrays["observation_scale"]
         self._middle, self._half_range = arrays["action_middle"], arrays["action_half_range"]
-        self.action_repeat = int(arrays.get("action_repeat", 1))
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Returns the action for an observation as the environment gives it, unscaled.

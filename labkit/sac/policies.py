@@ -10,38 +10,20 @@ if TYPE_CHECKING:
 
     from labkit.sac.agent import SeededSacAgent
 
-# Observation [obs] → action [act], both float32. See `action_repeat` for its optional attribute.
-Policy = Callable[[np.ndarray], np.ndarray]
-
-
-def action_repeat(policy: Policy) -> int:
-    """For how many env steps each action of a policy lasts: its attribute `action_repeat`, or 1."""
-    return getattr(policy, "action_repeat", 1)
-
-
-class RepeatedPolicy:
-    """A policy whose actions each last `action_repeat` env steps; see `collector.play`."""
-
-    def __init__(self, policy: Policy, action_repeat: int):
-        self._policy, self.action_repeat = policy, action_repeat
-
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Returns the action `[act] float32` for an observation `[obs]`."""
-        return self._policy(observation)
+Policy = Callable[[np.ndarray], np.ndarray]  # observation [obs] → action [act], both float32
 
 
 class ActorPolicy:
     """The actor network evaluated in NumPy: 30 µs for one observation, a `tf.function` call 1 ms.
 
     Its actions equal those of TF-Agents' policies. Its noise comes from a separate generator, so
-    that no other random draw changes it. Its actions last as many env steps as the agent's.
+    that no other random draw changes it.
 
     `seed` is that of the exploration noise; None makes the policy deterministic: the squashed mean.
     """
 
     def __init__(self, agent: "SeededSacAgent", seed: int | None = None):
         network = agent._actor_network
-        self.action_repeat = agent.action_repeat
         self._shapes = [tuple(v.shape) for v in network.variables]
         self._scale = network._scale
         spec = agent.action_spec
@@ -81,9 +63,9 @@ class ActorPolicy:
         return self._middle + self._half_range * np.tanh(raw_action)
 
 
-def random_policy(action_spec: "BoundedArraySpec", seed: int, repeat: int = 1) -> Policy:
-    """Draws each action uniformly between the bounds of `action_spec`; it lasts `repeat` steps."""
+def random_policy(action_spec: "BoundedArraySpec", seed: int) -> Policy:
+    """Draws each action uniformly between the bounds of `action_spec`."""
     generator = np.random.default_rng(seed)
     low = np.broadcast_to(action_spec.minimum, action_spec.shape)
     high = np.broadcast_to(action_spec.maximum, action_spec.shape)
-    return RepeatedPolicy(lambda _: generator.uniform(low, high).astype(np.float32), repeat)
+    return lambda _: generator.uniform(low, high).astype(np.float32)

@@ -16,18 +16,11 @@ class TemperedPolicy:
         weights: kernels `[in, out]` and biases `[out]` in turn, float32; the last layer has the
             means and then the log standard deviations.
         observation_scale: what observations `[obs]` are divided by; empty is 1.
-        action_repeat: for how many env steps each action lasts; see `collector.play`.
 
     Actions are within ±1: the bounds of the Minitaur and of most of PyBullet's robots.
     """
 
-    def __init__(
-        self,
-        weights: Sequence[np.ndarray],
-        observation_scale: Sequence[float] = (),
-        action_repeat: int = 1,
-    ):
-        self.action_repeat = action_repeat
+    def __init__(self, weights: Sequence[np.ndarray], observation_scale: Sequence[float] = ()):
         self._hidden = list(zip(weights[:-2:2], weights[1:-2:2], strict=True))
         self._kernel, self._bias = weights[-2:]
         self._scale = np.asarray(observation_scale or 1.0, np.float32)

@@ -62,7 +62,7 @@ def random_rows(env: "PyEnvironment", config: "SACConfig") -> np.ndarray:
     def write(transition: Transition) -> None:
         rows.append(pack(transition))
 
-    policy = random_policy(env.action_spec(), config.seed, config.action_repeat)
+    policy = random_policy(env.action_spec(), config.seed)
     collector = Collector(env, policy, write, n_step=config.n_step, gamma=config.gamma)
     count = min(config.batch_size, MAX_ROWS)
     while len(rows) < count:

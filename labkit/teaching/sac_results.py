@@ -8,7 +8,6 @@ import pandas as pd
 
 from labkit.parameters import grouped
 from labkit.sac.collector import play
-from labkit.sac.policies import action_repeat
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -80,9 +79,8 @@ def estimates(
         table = pd.DataFrame({"episode": episode, "step": np.arange(len(played))})
         table["estimated"] = agent.estimated_q(observations, actions)
         table["returned"] = returned
-        chosen = table.step % action_repeat(policy) == 0  # Q is the value of a whole action
         complete = _complete_steps(len(played), float(played[-1].discount), config)
-        parts.append(table[chosen & (table.step < complete)])
+        parts.append(table[table.step < complete])
     return pd.concat(parts, ignore_index=True)
 
 

@@ -240,7 +240,6 @@ def check_components(
         "gamma": agent._gamma,
         "reward_scale_factor": agent._reward_scale_factor,
         "actor_update_period": agent.actor_update_period,
-        "action_repeat": agent.action_repeat,
     }
     for name, value in built_with.items():
         if value != getattr(config, name):
@@ -274,7 +273,7 @@ def warm_up(config: SACConfig, components: TrainingComponents) -> None:
     """
     stop = StopRequest()
     env, replay = components.collect_env, components.replay
-    policy = random_policy(env.action_spec(), config.seed + NOISE_SEED, config.action_repeat)
+    policy = random_policy(env.action_spec(), config.seed + NOISE_SEED)
     collector = Collector(env, policy, replay.write, n_step=config.n_step, gamma=config.gamma)
     with progress("warm-up", config.initial_collect_steps, "env steps") as ticker:
         for _ in range(config.initial_collect_steps):

@@ -27,7 +27,7 @@ WATCH = """
 With labkit, `labkit watch FOLDER` plays two episodes of this policy and records a clip.
 """
 SHOWN = (
-    *("num_iterations", "initial_collect_steps", "action_repeat", "collect_steps_per_iteration"),
+    *("num_iterations", "initial_collect_steps", "collect_steps_per_iteration"),
     *("n_step", "replay_buffer_capacity", "recent_transitions"),
     *("symmetry_augmentation", "batch_size", "gamma"),
     *("actor_learning_rate", "critic_learning_rate", "learning_rate_decay_steps"),
@@ -226,16 +226,10 @@ environment's own rewards in one episode, without discount; the standard deviati
 
 
 def _use(facts: RunFacts) -> str:
-    repeat = facts.config.action_repeat
-    lasts = f"""
-Each action lasts {repeat} env steps, in training and in the evaluation: call the policy once, take
-its action {repeat} times, and so on until the episode ends.
-"""
     return f"""## How to use it
 
 Check the files first: `sha256sum --check SHA256SUMS`. In the code below, `observation` is what
 {facts.config.env_name} returns, in the environment's order and units: the policy scales it itself.
-{lasts if repeat > 1 else ""}
 **NumPy alone.** `policy.py` checks the SHA-256 of `policy.npz` and loads it without pickle:
 
     from policy import Policy

@@ -32,7 +32,7 @@ def load_policy(folder: Path) -> TemperedPolicy:
     if sizes != SIZES:
         what = f"maps {sizes[0]} numbers to {sizes[1]}, not {SIZES[0]} to {SIZES[1]}"
         raise ParameterError(f"{folder} has a policy of another robot: it {what}")
-    return TemperedPolicy(weights, scale, action_repeat=config.action_repeat)
+    return TemperedPolicy(weights, scale)
 
 
 def read(folder: Path) -> list[np.ndarray]:
