@@ -34,16 +34,8 @@ def echo(value: object) -> str:
     return shown if len(shown) <= MAX_ECHO else f"{shown[:MAX_ECHO]}…"
 
 
-# Parameters of earlier versions: the value that the present code equals, and what it does.
-REMOVED: dict[str, tuple[Any, str]] = {
-    "greedy_share": (0.0, "the policy's noise is in every episode that collects"),
-}
-
-
 def unknown(name: object, known: Collection[str]) -> ParameterError:
     """The error for a parameter that does not exist; it names the closest one that does."""
-    if isinstance(name, str) and name in REMOVED:
-        return ParameterError(f"`{name}` was removed: {REMOVED[name][1]}")
     short = isinstance(name, str) and len(name) <= MAX_ECHO
     shown = name if short and str(name).isidentifier() else echo(name)
     hint = did_you_mean(str(name), known) if short else ""
@@ -183,62 +175,40 @@ def _real_number(low: float, high: float, unit: str, *, above: bool) -> str:
 # --- fields of a configuration
 
 
-def _field(
-    default: Any,
-    convert: Callable[[Any], Any],
-    allowed: str,
-    unit: str,
-    when_none: Callable[[Any, str], Any] | None = None,
-) -> Any:
+def _field(default: Any, convert: Callable[[Any], Any], allowed: str) -> Any:
     """An attrs field whose converter checks the value and names the field in its error.
 
-    `convert` returns the checked value, or None for a value that is not allowed. `when_none`
-    resolves None (or the text "None") from the instance and the field's name; without it None is
-    not allowed. Returns `Any`, so that a class can annotate the field with the checked type.
+    `convert` returns the checked value, or None for a value that is not allowed. A default of None
+    is not checked. Returns `Any`, so that a class can annotate the field with the checked type.
     """
 
-    def converter(value: Any, instance: Any, field: attrs.Attribute) -> Any:
-        if when_none and (value is None or (isinstance(value, str) and value == "None")):
-            return when_none(instance, field.name)
+    def converter(value: Any, field: attrs.Attribute) -> Any:
         converted = convert(value)
-        if converted is None:
-            raise invalid(field.name, value, allowed + (", or None" if when_none else ""))
+        if converted is None and not (value is None and default is None):
+            raise invalid(field.name, value, allowed)
         return converted
 
-    return attrs.field(
-        default=default,
-        converter=attrs.Converter(converter, takes_self=True, takes_field=True),
-        metadata={"unit": unit, "allowed": allowed},
-    )
+    return attrs.field(default=default, converter=attrs.Converter(converter, takes_field=True))
 
 
-def integer(default: int | None, low: int, high: int, unit: str, **options: Any) -> Any:
+def integer(default: int, low: int, high: int, unit: str) -> Any:
     """A whole number from `low` to `high`."""
     convert = functools.partial(_in_range, low=low, high=high, above=False, whole=True)
-    return _field(default, convert, _whole_number(low, high, unit), unit, **options)
+    return _field(default, convert, _whole_number(low, high, unit))
 
 
-def real(
-    default: float | None, low: float, high: float, unit: str, above: bool = False, **options: Any
-) -> Any:
+def real(default: float | None, low: float, high: float, unit: str, above: bool = False) -> Any:
     """A number from `low` to `high`; with `above`, `low` itself is not allowed."""
 
     def convert(value: Any) -> float | None:
         number = _in_range(value, low, high, above=above, whole=False)
         return None if number is None else float(number)
 
-    return _field(default, convert, _real_number(low, high, unit, above=above), unit, **options)
+    return _field(default, convert, _real_number(low, high, unit, above=above))
 
 
 def numbers(
-    default: tuple[float, ...] | None,
-    length: int,
-    low: float,
-    high: float,
-    unit: str,
-    *,
-    whole: bool,
-    **options: Any,
+    default: tuple[float, ...], length: int, low: float, high: float, unit: str, *, whole: bool
 ) -> Any:
     """A tuple of at most `length` numbers from `low` to `high`; whole ones are at least one."""
 
@@ -254,27 +224,27 @@ def numbers(
 
     kind = f"{'1' if whole else '0'} to {length} {'whole numbers' if whole else 'numbers'}"
     example = "(256, 256)" if whole else "(3.14, 20)"
-    allowed = f"{kind} from {low:g} to {high:g}, such as {example}"
-    return _field(default, convert, allowed, unit, **options)
+    allowed = f"{kind} from {low:g} to {high:g} ({unit}), such as {example}"
+    return _field(default, convert, allowed)
 
 
-def text(default: str, pattern: str, allowed: str, unit: str) -> Any:
+def text(default: str, pattern: str, allowed: str) -> Any:
     """Text that matches a regular expression as a whole."""
 
     def convert(value: Any) -> str | None:
         return value if isinstance(value, str) and re.fullmatch(pattern, value) else None
 
-    return _field(default, convert, allowed, unit)
+    return _field(default, convert, allowed)
 
 
-def switch(default: bool | None, unit: str, **options: Any) -> Any:
+def switch(default: bool, unit: str) -> Any:
     """True or False, also as text or as 1 and 0."""
 
     def convert(value: Any) -> bool | None:
         text = value if isinstance(value, str) else echo(value)
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
 
-    return _field(default, convert, f"True or False ({unit})", unit, **options)
+    return _field(default, convert, f"True or False ({unit})")
 
 
 def check_capacity(capacity: int, batch_size: int, unit: str) -> None:

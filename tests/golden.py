@@ -30,7 +30,9 @@ def compute(case: str) -> dict[str, np.ndarray]:
     import labkit
 
     config = labkit.SACConfig(
-        seed=1, initial_collect_steps=TRANSITIONS, **{"replay_buffer_capacity": 2_000},
+        seed=1,
+        initial_collect_steps=TRANSITIONS,
+        **{"replay_buffer_capacity": 2_000},
         **CASES[case],
     )
     if config.replay == "tf_uniform":

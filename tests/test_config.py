@@ -29,7 +29,6 @@ def test_whole_floats_are_integers(name):
     [
         ("initial_collect_steps", 1, 10**9),
         ("collect_steps_per_iteration", 1, 10_000),
-        ("action_repeat", 1, 100),
         ("n_step", 1, 100),
         ("steps_per_call", 1, 1_000),
         ("learning_rate_decay_steps", 0, 10**9),
@@ -140,13 +139,6 @@ def test_none_becomes_what_suits_the_environment():
     assert (other.actor_update_period, other.learning_rate_decay_steps, other.gamma) == (1, 0, 0.99)
     assert not other.critic_layer_norm
     assert SACConfig(reward_scale_factor=3).reward_scale_factor == 3.0
-
-
-def test_one_gradient_step_follows_each_action_unless_told_otherwise():
-    assert SACConfig().collect_steps_per_iteration == 1
-    assert SACConfig(action_repeat=3).collect_steps_per_iteration == 3
-    config = SACConfig(action_repeat=3, collect_steps_per_iteration=6)
-    assert config.collect_steps_per_iteration == 6
 
 
 @pytest.mark.parametrize(("given", "meant"), [("True", True), ("false", False), (0, False)])

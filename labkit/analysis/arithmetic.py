@@ -26,7 +26,7 @@ Starts = Mapping[tuple[Any, ...], float]
 
 def key_of(config: SACConfig) -> tuple[Any, ...]:
     """What the return before training depends on, besides the machine."""
-    return config.seed, tuple(config.observation_scale), config.action_repeat
+    return config.seed, tuple(config.observation_scale), 1
 
 
 def read_starts(folder: Path) -> dict[tuple[Any, ...], float]:

@@ -20,7 +20,7 @@ from labkit.analysis.compare import (
 )
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
-from labkit.parameters import REMOVED, brief
+from labkit.parameters import brief
 
 RATES = ("critic_learning_rate", "actor_learning_rate", "alpha_learning_rate")
 FEWEST_SEEDS = 2  # of each setting: one seed cannot show the effect of a choice
@@ -55,7 +55,7 @@ def show_study(folder: Folder) -> pd.DataFrame:
         runs = []
     runs = [run for run in runs if run.config.env_name == TUTORIAL_ENVIRONMENT]
     settings = _settings(runs, arithmetic.read_starts(Path(folder)))
-    defaults = setting_fields(SACConfig(), {})
+    defaults = setting_fields(SACConfig())
     rows = {}
     for name, value in with_one_rate(TUTORIAL).items():
         pairs = [
@@ -78,7 +78,7 @@ def _settings(runs: list[TrackedRun], starts: arithmetic.Starts) -> list[tuple[F
     """Each setting's fields, and the scores of its runs with the most episodes at each step."""
     found: list[tuple[Fields, Any]] = []
     for run in runs:
-        fields = setting_fields(run.config, run.removed)
+        fields = setting_fields(run.config)
         scores = next((scores for other, scores in found if other == fields), None)
         if scores is None:
             scores = collections.defaultdict(_by_step)
@@ -96,8 +96,8 @@ def _by_step() -> dict[int, dict[int, list[float]]]:
     return collections.defaultdict(lambda: collections.defaultdict(list))
 
 
-def setting_fields(config: SACConfig, removed: Mapping[str, Any]) -> Fields:
-    """The fields that make a setting; `removed` as of `TrackedRun`.
+def setting_fields(config: SACConfig) -> Fields:
+    """The fields that make a setting.
 
     The three learning rates are one field, `learning_rates`, where they are equal.
     """
@@ -106,8 +106,7 @@ def setting_fields(config: SACConfig, removed: Mapping[str, Any]) -> Fields:
         for name, value in attrs.asdict(config, recurse=False).items()
         if name not in NOT_A_SETTING
     }
-    fields = with_one_rate(fields)
-    return fields | {name: removed.get(name, same) for name, (same, _) in REMOVED.items()}
+    return with_one_rate(fields)
 
 
 def with_one_rate(fields: Mapping[str, Any]) -> Fields:
@@ -151,7 +150,7 @@ def _pair(
     counts = f"{len(plain_scores[step])} / {len(changed_scores[step])}"
     is_default = all(
         changed[field] == value
-        for field, value in setting_fields(SACConfig(), {}).items()
+        for field, value in setting_fields(SACConfig()).items()
         if field in changed
     )
     runs = len(plain_scores[step]) + len(changed_scores[step])

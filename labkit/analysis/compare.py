@@ -20,7 +20,7 @@ from labkit.analysis import statistics
 from labkit.config import FREE_TO_CHANGE, SACConfig
 from labkit.errors import ParameterError
 from labkit.parameters import brief, invalid
-from labkit.training.config_file import read_config, read_removed
+from labkit.training.config_file import read_config
 from labkit.training.run_directory import read_metrics
 
 # Fields that differ between runs of the same setting, or do not influence learning.
@@ -116,26 +116,18 @@ def shorten(name: str, width: int) -> str:
 class TrackedRun:
     """One run, read from its directory.
 
-    See `run_directory.read_metrics` for `metrics`, and `config_file.read_removed` for `removed`.
+    See `run_directory.read_metrics` for `metrics`.
     """
 
     path: Path
     config: SACConfig
     metrics: pd.DataFrame = attrs.field(eq=False, repr=False)
-    removed: dict[str, Any] = attrs.field(factory=dict)
     name: str | None = None
 
     @property
     def setting(self) -> str:
-        """The name of its setting, such as `gamma 0.98`: `name`, or else see `setting_name`.
-
-        It includes parameters that labkit no longer has, such as `greedy_share 0.3`.
-        """
-        if self.name is not None:
-            return self.name
-        removed = [f"{name} {value}" for name, value in self.removed.items()]
-        name = setting_name(self.config)
-        return ", ".join([*removed, name] if name != "defaults" or not removed else removed)
+        """The name of its setting, such as `gamma 0.98`: `name`, or else see `setting_name`."""
+        return setting_name(self.config) if self.name is None else self.name
 
     @property
     def evaluations(self) -> pd.DataFrame:
@@ -177,7 +169,7 @@ def find_runs(folders: Folder | Iterable[Folder]) -> tuple[list[TrackedRun], lis
             damaged.append(f"left out: {path}, of changed code: {change.read_text().strip()}")
             continue
         try:
-            runs.append(TrackedRun(path, read_config(path), read_metrics(path), read_removed(path)))
+            runs.append(TrackedRun(path, read_config(path), read_metrics(path)))
         except ParameterError as error:
             damaged.append(str(error))
     runs, copies = _without_copies(runs)

@@ -67,10 +67,10 @@ def relative_to(runs: Sequence[TrackedRun], folder: Folder, baseline: str) -> li
 
 
 def _relative_name(run: TrackedRun, reference: TrackedRun) -> str:
-    fields = setting_fields(run.config, run.removed)
-    words = _changes(fields, setting_fields(reference.config, reference.removed))
+    fields = setting_fields(run.config)
+    words = _changes(fields, setting_fields(reference.config))
     if run.config.env_name == TUTORIAL_ENVIRONMENT and words:
-        tutorial = setting_fields(attrs.evolve(SACConfig(), **TUTORIAL), {})
+        tutorial = setting_fields(attrs.evolve(SACConfig(), **TUTORIAL))
         words = min(words, ["tutorial", *_changes(fields, tutorial)], key=len)
     return ", ".join(words) or NAME
 

@@ -33,7 +33,7 @@ class DQNConfig:
     gamma: float = real(0.99, 0, 1, "discount per env step")
     target_update_tau: float = real(0.01, 0, 1, "share of the new weights", above=True)
     target_update_period: int = integer(1, 1, 1_000_000, "gradient steps")
-    td_loss: str = text("squared", "squared|huber", "'squared' or 'huber'", "loss of the TD error")
+    td_loss: str = text("squared", "squared|huber", "'squared' or 'huber'")
     # Exploration
     epsilon_end: float = real(0.1, 0, 1, "final share of random actions")
     epsilon_decay_steps: int = integer(20_000, 1, MANY, "gradient steps")

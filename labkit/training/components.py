@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
-from labkit.config import TUNED, SACConfig, check_config
+from labkit.config import MINITAUR_NAME, SACConfig, check_config
 from labkit.environments.make import (
     check_factory,
     check_separate,
@@ -192,10 +192,10 @@ def check_tuned(config: SACConfig, env: PyEnvironment, parameter: str = "make_en
     Fields that are left open have the values of `config.env_name`.
 
     Raises:
-        ParameterError: `config.env_name` is in `TUNED`, or its symmetry is used, and the
+        ParameterError: the configuration is the Minitaur's, or its symmetry is used, and the
             environment is not the one of that id, or has other observations or actions.
     """
-    special = config.env_name in TUNED or config.symmetry_augmentation
+    special = config.env_name == MINITAUR_NAME or config.symmetry_augmentation
     if special and environment_name(env) != config.env_name:
         name = type(raw_env(env)).__name__
         allowed = (

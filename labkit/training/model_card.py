@@ -17,7 +17,7 @@ from labkit.errors import ParameterError
 from labkit.parameters import grouped
 from labkit.sac.evaluation import Evaluation
 from labkit.sac.saved_policy import CHECKED
-from labkit.training.config_file import read_config, read_removed
+from labkit.training.config_file import read_config
 from labkit.training.environment_record import read_record
 from labkit.training.resuming import is_finished
 from labkit.training.run_directory import RAY_SUMMARY, read_metrics
@@ -43,7 +43,6 @@ class RunFacts:
 
     Attributes:
         config: the run's configuration.
-        removed: fields of an older labkit with which this one cannot repeat the run.
         commit: labkit's git commit, or None if the run did not record it.
         versions: those of the packages that trained it.
         on_ray: whether `train_on_ray` trained it.
@@ -54,7 +53,6 @@ class RunFacts:
     """
 
     config: SACConfig
-    removed: dict[str, Any]
     commit: str | None
     versions: dict[str, str]
     on_ray: bool
@@ -80,7 +78,6 @@ def read_facts(folder: Path) -> RunFacts:
         evaluation = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
     return RunFacts(
         config=config,
-        removed=read_removed(folder),
         commit=content.get("commit"),
         versions=_versions(folder, content),
         on_ray=(folder / RAY_SUMMARY).is_file(),
@@ -272,11 +269,6 @@ Versions: {versions or "not recorded"}.
 
 def _repeat(facts: RunFacts) -> str:
     """How to train again with the same configuration."""
-    if facts.removed:
-        made = ", ".join(f"`{name}` {value!r}" for name, value in facts.removed.items())
-        return f"""The labkit that wrote this card cannot repeat the run: it no longer has {made}.
-The labkit of that time can, with the hyperparameters in `config.json`.
-"""
     arguments = "config"
     if _users_own(facts):
         arguments += ", make_env=MyEnv"

@@ -5,7 +5,7 @@ from pathlib import Path
 from labkit.config import FREE_TO_CHANGE, SACConfig
 from labkit.parameters import invalid
 from labkit.training import checkpoint, metrics
-from labkit.training.config_file import read_config, read_removed
+from labkit.training.config_file import read_config
 
 
 def check_resumable(path: Path, config: SACConfig) -> None:
@@ -22,9 +22,6 @@ def check_resumable(path: Path, config: SACConfig) -> None:
     theirs = read_config(path)
     if not has_begun(path):
         return
-    if removed := read_removed(path):
-        made = ", ".join(f"{name} {value!r}" for name, value in removed.items())
-        raise invalid("run_dir", str(path), f"another directory: {made} there, which was removed")
     check_same(path, theirs, config, but=("num_iterations",))
     taken = max(_saved(path), default=None)
     if taken is None or not metrics.is_lost(path):
