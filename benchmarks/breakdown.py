@@ -21,7 +21,7 @@ from benchmarks.run_labkit import configure, time_training
 from benchmarks.stopwatch import per_call_ms, worker
 from labkit.environments.seeding import raw_env
 from labkit.replay.transitions import Transition
-from labkit.sac.policies import ActorPolicy
+from labkit.sac.actor import ActorPolicy
 from labkit.sac.update import make_update
 from labkit.training import components, learner
 

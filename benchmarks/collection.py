@@ -45,7 +45,7 @@ def step_alone(number: int, seconds: float, barrier: Any, rates: Any) -> None:
         rates: the `multiprocessing.Queue` for the result.
     """
     from labkit.distributed.workers import actor_policy
-    from labkit.sac.collector import Collector
+    from labkit.sac.rollout import Collector
 
     config = labkit.SACConfig()
     env = make_environment(config.env_name, seed=number)

@@ -39,7 +39,7 @@ from benchmarks.throughput import machine
 from labkit.analysis import tracked_runs
 from labkit.cli import watch
 from labkit.errors import ParameterError
-from labkit.sac.evaluation import evaluate
+from labkit.sac.rollout import evaluate
 from labkit.training import resuming, run_directory, signals
 
 ENV = "LunarLanderContinuous-v2"

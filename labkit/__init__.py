@@ -16,8 +16,8 @@ from labkit.runtime import quiet
 if TYPE_CHECKING:
     from labkit.distributed.driver import train_on_ray
     from labkit.environments.make import make_environment
-    from labkit.sac.evaluation import evaluate
-    from labkit.sac.policies import ActorPolicy
+    from labkit.sac.actor import ActorPolicy
+    from labkit.sac.rollout import evaluate
     from labkit.training.local import train
     from labkit.training.run_directory import Run, open_run, start_run
 
@@ -30,9 +30,9 @@ __all__ += ["make_environment", "open_run", "quiet", "start_run", "train", "trai
 # TensorFlow takes seconds to load, so these names load on first use: a wrong parameter is rejected
 # before that.
 _LAZY = {
-    "ActorPolicy": "labkit.sac.policies",
+    "ActorPolicy": "labkit.sac.actor",
     "Run": "labkit.training.run_directory",
-    "evaluate": "labkit.sac.evaluation",
+    "evaluate": "labkit.sac.rollout",
     "make_environment": "labkit.environments.make",
     "open_run": "labkit.training.run_directory",
     "start_run": "labkit.training.run_directory",

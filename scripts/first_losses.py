@@ -50,8 +50,7 @@ def measure() -> None:
     """Prints the digests of transitions, losses and weights, with the labkit that is imported."""
     from labkit.config import SACConfig
     from labkit.replay.transitions import layout_of, pack
-    from labkit.sac.collector import Collector
-    from labkit.sac.policies import random_policy
+    from labkit.sac.rollout import Collector, random_policy
     from labkit.sac.update import make_update
     from labkit.training import components
 

@@ -20,7 +20,7 @@ from labkit.config import SACConfig
 from labkit.parameters import grouped
 from labkit.plotting import run_plots
 from labkit.plotting.film_strip import film_strip
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import provenance, run_directory
 from labkit.training.config_file import read_config
 

@@ -21,8 +21,7 @@ from labkit.analysis.compare import setting_name
 from labkit.cli import watch
 from labkit.parameters import grouped
 from labkit.plotting import video, wall
-from labkit.sac.collector import play
-from labkit.sac.policies import Policy, random_policy
+from labkit.sac.rollout import Policy, play, random_policy
 from labkit.training.run_directory import TRACKED_POLICY, read_config
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -171,7 +171,7 @@ def train(out: Path) -> None:
     import tensorflow as tf
 
     from labkit.sac import agent
-    from labkit.sac.policies import ActorPolicy
+    from labkit.sac.actor import ActorPolicy
     from labkit.training import components, run_directory
 
     config = labkit.SACConfig(**{**SMALL, "strategy": "mirrored:2", "num_iterations": 40})

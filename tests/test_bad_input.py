@@ -30,7 +30,7 @@ from labkit.errors import (
     StorageError,
 )
 from labkit.replay import reverb_replay
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import checkpoint, local, run_directory
 from labkit.training.local import LocalTraining
 

@@ -18,7 +18,7 @@ from labkit.environments.disturbance import Disturbance
 from labkit.environments.seeding import raw_env
 from labkit.errors import ParameterError
 from labkit.runtime import quiet
-from labkit.sac.evaluation import play_episode
+from labkit.sac.rollout import play_episode
 from labkit.training import saved_weights
 from labkit.training.run_directory import TRACKED_POLICY
 

@@ -14,7 +14,7 @@ from labkit.errors import ParameterError, StorageError, first_line, storage
 from labkit.parameters import invalid
 from labkit.plotting import video
 from labkit.sac import saved_policy
-from labkit.sac.policies import Policy
+from labkit.sac.rollout import Policy
 from labkit.training import environment_record, run_directory
 from labkit.training.files import write_atomically
 

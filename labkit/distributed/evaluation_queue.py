@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:  # the parameter server's process does not need this
-    from labkit.sac.evaluation import Evaluation
+    from labkit.sac.rollout import Evaluation
 
 RETRY_SECONDS = 30.0  # without an answer
 MAX_WAITING = 20  # requests in the queue; beyond, the oldest is dropped

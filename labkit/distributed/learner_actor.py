@@ -14,7 +14,7 @@ from labkit.replay.rate_limiter import LimiterState
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, layout_of
 from labkit.runtime import seed_everything
 from labkit.sac.agent import create_agent
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.strategy import make_strategy
 from labkit.training import checkpoint
 from labkit.training.learner import Learner

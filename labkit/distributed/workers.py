@@ -19,10 +19,9 @@ from labkit.distributed.replay_actor import DISK_SECONDS
 from labkit.errors import ServerGoneError, StalledError
 from labkit.replay.reverb_replay import TransitionWriter, connect, table_state
 from labkit.replay.transitions import Transition
+from labkit.sac.actor import ActorPolicy
 from labkit.sac.agent import create_agent
-from labkit.sac.collector import Collector
-from labkit.sac.evaluation import evaluate
-from labkit.sac.policies import ActorPolicy, random_policy
+from labkit.sac.rollout import Collector, evaluate, random_policy
 from labkit.training.components import COLLECT_SEED, NOISE_SEED, evaluation_seed
 
 PULL_STEPS = 10  # env steps after which a worker asks for newer weights, at the latest

@@ -36,12 +36,12 @@ from labkit.plotting.robot_shapes import (
     shapes_of,
 )
 from labkit.plotting.video import caption_of
-from labkit.sac.collector import play
+from labkit.sac.rollout import play
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
-    from labkit.sac.policies import Policy
+    from labkit.sac.rollout import Policy
 
 # Estimates the return after an action: observations [n, obs] and actions [n, act] → [n].
 Estimate = Callable[[np.ndarray, np.ndarray], np.ndarray]

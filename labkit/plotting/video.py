@@ -18,13 +18,12 @@ from labkit.parameters import MANY, check_int, check_real, grouped, invalid
 from labkit.plotting import mp4
 from labkit.plotting.film_strip import FrameSample, film_strip
 from labkit.plotting.rendering import frame
-from labkit.sac.collector import play
-from labkit.sac.evaluation import play_episode
+from labkit.sac.rollout import play, play_episode
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
-    from labkit.sac.policies import Policy
+    from labkit.sac.rollout import Policy
 
 MAX_BYTES = 1_500_000  # a notebook embeds several videos and should stay below 6 MB
 EVALUATED_STEPS = 5_000  # the longest evaluated episode that is recorded to its end

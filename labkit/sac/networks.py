@@ -65,6 +65,7 @@ class ScaledCriticNetwork(critic_network.CriticNetwork):
         **kwargs: Any,
     ):
         super().__init__(input_tensor_spec, name=name, **kwargs)
+        self.observation_scale = observation_scale
         self._scale = np.asarray(observation_scale or 1.0, np.float32)
         if layer_norm:
             *before, value = self._joint_layers  # a Flatten, then the hidden layers
@@ -104,6 +105,7 @@ class ScaledActorNetwork(actor_distribution_network.ActorDistributionNetwork):
             name=name,
             **kwargs,
         )
+        self.observation_scale = observation_scale
         self._scale = np.asarray(observation_scale or 1.0, np.float32)
 
     def call(

@@ -10,7 +10,7 @@ import pandas as pd
 
 import labkit
 from labkit.parameters import grouped
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.symmetry import REFLECTIONS
 from labkit.training.config_file import read_config
 from labkit.training.run_directory import TRACKED_POLICY, read_metrics

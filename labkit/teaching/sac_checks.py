@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from labkit.errors import RunError
 from labkit.replay.transitions import Transition, layout_of, pack
-from labkit.sac.collector import Collector
-from labkit.sac.policies import random_policy
+from labkit.sac.rollout import Collector, random_policy
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment

@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 
 from labkit.parameters import grouped
-from labkit.sac.collector import play
+from labkit.sac.rollout import play
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
     from labkit.config import SACConfig
     from labkit.sac.agent import SeededSacAgent
-    from labkit.sac.policies import Policy
+    from labkit.sac.rollout import Policy
 
 UNSEEN = 0.05  # share of a reward that may lie beyond the end of the episode
 

@@ -25,8 +25,7 @@ from labkit.replay import ports
 from labkit.replay.transitions import Layout, ReplayTable, layout_of
 from labkit.runtime import seed_everything
 from labkit.sac.agent import SeededSacAgent, create_agent
-from labkit.sac.collector import Collector
-from labkit.sac.policies import random_policy
+from labkit.sac.rollout import Collector, random_policy
 from labkit.strategy import make_strategy
 from labkit.training import checkpoint
 from labkit.training.progress import progress

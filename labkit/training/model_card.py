@@ -15,7 +15,7 @@ from labkit.config import SACConfig
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError
 from labkit.parameters import grouped
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.sac.saved_policy import CHECKED
 from labkit.training.config_file import read_config
 from labkit.training.environment_record import read_record

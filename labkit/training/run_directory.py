@@ -38,7 +38,7 @@ from labkit.environments.make import check_name
 from labkit.errors import ParameterError, StorageError, storage
 from labkit.parameters import check_no_wildcards, invalid
 from labkit.runtime import installed_version
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import checkpoint, metrics, provenance, resuming, run_lock
 from labkit.training import directory_contents as contents
 from labkit.training.config_file import FORMAT

@@ -6,7 +6,7 @@ import test_compare
 from labkit.analysis import arithmetic, choices, compare
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import run_directory
 
 

@@ -15,7 +15,7 @@ from labkit.analysis import compare, comparison_plots, statistics
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.plotting.run_plots import NothingToDraw
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import resuming, run_directory
 
 

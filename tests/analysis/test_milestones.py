@@ -7,7 +7,7 @@ import pytest
 from labkit.analysis import compare, milestones
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import run_directory
 
 

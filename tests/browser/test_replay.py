@@ -122,7 +122,7 @@ from types import SimpleNamespace
 
 import labkit
 from labkit.plotting import replay_3d
-from labkit.sac.policies import random_policy
+from labkit.sac.rollout import random_policy
 from labkit.training.run_directory import TRACKED_POLICY
 
 eval_env = labkit.make_environment("MinitaurBulletEnv-v0", seed=0, max_episode_steps=100)

@@ -237,7 +237,7 @@ def test_a_run_that_was_asked_to_stop_after_its_end_is_done(tmp_path, last, stat
     cell = f"""
 import os, pathlib
 import labkit
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 config = labkit.SACConfig(num_iterations=20, num_eval_episodes=2)
 run = labkit.open_run({str(tmp_path / "run")!r}, config)
 score = Evaluation((1.0, 2.0), (9.0, 9.0), (0.0, 0.0))

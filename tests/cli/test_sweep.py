@@ -19,7 +19,7 @@ from labkit.cli.main import main
 from labkit.cli.sweep import free_share, plan, run_sweep
 from labkit.config import SACConfig
 from labkit.errors import ParameterError, StorageError
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training.run_directory import open_run
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ BODY = """
 import os
 import time
 from labkit.config import SACConfig
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training.run_directory import open_run
 from labkit.training.progress import progress
 from labkit.training.signals import stop_request

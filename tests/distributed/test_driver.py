@@ -40,7 +40,7 @@ from labkit.errors import ActorLostError, DivergedError, ParameterError, Stalled
 from labkit.replay import rate_limiter, reverb_replay
 from labkit.replay.transitions import Layout
 from labkit.replay.uniform_replay import UniformReplay
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import checkpoint, run_directory
 from labkit.training.environment_record import check_same_environment
 from labkit.training.run_directory import RAY_SUMMARY

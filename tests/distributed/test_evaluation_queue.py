@@ -14,7 +14,7 @@ from labkit.distributed.evaluation_queue import (
 )
 from labkit.replay.transitions import Layout
 from labkit.replay.uniform_replay import UniformReplay
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import checkpoint
 
 

@@ -13,9 +13,7 @@ from labkit.environments.seeding import environment_name
 from labkit.errors import BrokenEnvironmentError, ParameterError
 from labkit.replay.transitions import Transition, layout_of
 from labkit.sac import evaluation
-from labkit.sac.collector import Collector
-from labkit.sac.evaluation import evaluate
-from labkit.sac.policies import random_policy
+from labkit.sac.rollout import Collector, evaluate, random_policy
 
 BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
 

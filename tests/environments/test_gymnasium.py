@@ -23,9 +23,7 @@ from labkit.environments.seeding import environment_name, raw_env
 from labkit.errors import BrokenEnvironmentError, ParameterError, RunError
 from labkit.plotting.rendering import frame
 from labkit.replay.transitions import layout_of
-from labkit.sac.collector import Collector
-from labkit.sac.evaluation import evaluate
-from labkit.sac.policies import random_policy
+from labkit.sac.rollout import Collector, evaluate, random_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "environments.md"

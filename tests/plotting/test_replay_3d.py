@@ -11,7 +11,7 @@ import pytest
 import labkit
 from labkit.errors import ParameterError
 from labkit.plotting import replay_3d, replay_json, robot_shapes
-from labkit.sac.policies import random_policy
+from labkit.sac.rollout import random_policy
 
 NAMES = [
     "MinitaurBulletEnv-v0",

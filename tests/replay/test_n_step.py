@@ -8,8 +8,7 @@ import pytest
 from labkit.environments.make import make_environment
 from labkit.replay.n_step import NStepWriter
 from labkit.replay.transitions import Transition
-from labkit.sac.collector import Collector
-from labkit.sac.policies import random_policy
+from labkit.sac.rollout import Collector, random_policy
 
 
 def written(steps, gamma, rewards, last_discount):

@@ -28,7 +28,7 @@ from benchmarks.breakdown import REST
 from benchmarks.implementations import Implementation
 from benchmarks.stopwatch import Stopwatch
 from labkit.analysis import compare
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import run_directory
 
 TINY = ("--warmup", "4", "--iterations", "8", "--initial", "260")

@@ -16,7 +16,7 @@ from scipy import stats
 from benchmarks import lunarlander, lunarlander_page, ray_vs_local, report, status
 from benchmarks.page_text import aggregate, between, listed
 from labkit.cli import watch
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import run_directory, signals
 
 ROOT = status.ROOT

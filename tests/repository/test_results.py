@@ -31,7 +31,7 @@ from test_compare import write_run  # noqa: E402
 import results  # noqa: E402
 from labkit.analysis import arithmetic, choices, compare, statistics  # noqa: E402
 from labkit.config import SACConfig  # noqa: E402
-from labkit.sac.evaluation import Evaluation  # noqa: E402
+from labkit.sac.rollout import Evaluation  # noqa: E402
 from labkit.training import run_directory  # noqa: E402
 
 

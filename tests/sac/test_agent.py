@@ -10,7 +10,7 @@ from labkit.environments.make import make_environment
 from labkit.errors import ParameterError
 from labkit.replay.transitions import Layout, unpack
 from labkit.sac import agent as agents
-from labkit.sac.policies import ActorPolicy
+from labkit.sac.actor import ActorPolicy
 from labkit.sac.update import flat_weights, make_steps, make_update
 from labkit.symmetry import REFLECTIONS
 

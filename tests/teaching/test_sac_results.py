@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from labkit.environments.make import make_environment
 from labkit.sac import agent as agents
-from labkit.sac.policies import RepeatedPolicy
+from labkit.sac.rollout import RepeatedPolicy
 from labkit.teaching import sac_results
 
 

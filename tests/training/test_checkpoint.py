@@ -22,7 +22,7 @@ from labkit.errors import ParameterError, StalledError, StorageError
 from labkit.replay import reverb_replay, transitions, uniform_replay
 from labkit.replay.transitions import Transition
 from labkit.sac import agent as agents
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.sac.update import make_update
 from labkit.strategy import make_strategy
 from labkit.training import checkpoint, run_directory

@@ -9,7 +9,7 @@ import pytest
 import labkit
 from labkit.distributed import workers
 from labkit.distributed.evaluation_queue import EvaluationRequest
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import local, run_directory
 from labkit.training.components import evaluation_seed
 

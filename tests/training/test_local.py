@@ -26,9 +26,8 @@ from labkit.errors import DivergedError
 from labkit.replay import ports
 from labkit.replay.transitions import Layout
 from labkit.sac import agent as agents
-from labkit.sac.collector import Collector
-from labkit.sac.evaluation import evaluate
-from labkit.sac.policies import ActorPolicy, random_policy
+from labkit.sac.actor import ActorPolicy
+from labkit.sac.rollout import Collector, evaluate, random_policy
 from labkit.training import components, learner, local, logger, metrics, run_directory
 from labkit.training.signals import StopRequest
 

@@ -23,7 +23,7 @@ from labkit.environments.make import make_environment
 from labkit.errors import StorageError
 from labkit.replay.ports import free_port
 from labkit.sac import agent
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.strategy import make_strategy
 from labkit.training import logger, run_directory
 

@@ -8,7 +8,7 @@ import pytest
 
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import files, metrics, run_directory
 
 

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from labkit.config import SACConfig
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import provenance, run_directory
 
 

@@ -18,7 +18,7 @@ from labkit.config import SACConfig
 from labkit.errors import ParameterError, StorageError
 from labkit.replay.transitions import Layout
 from labkit.replay.uniform_replay import UniformReplay
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import checkpoint, metrics, resuming, run_directory, run_lock
 
 
