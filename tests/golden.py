@@ -16,6 +16,7 @@ import numpy as np
 
 DATA = Path(__file__).parent / "data" / "golden.npz"
 TRANSITIONS, GRADIENT_STEPS = 300, 10
+NAMES = ["critic_loss", "actor_loss", "alpha_loss"]
 CASES: dict[str, dict] = {
     "minitaur": {},
     "mirrored": {"strategy": "mirrored:2"},
@@ -43,8 +44,7 @@ def compute(case: str) -> dict[str, np.ndarray]:
 def single_steps(config) -> dict[str, np.ndarray]:
     """Gradient steps on batches that NumPy draws from the transitions of a random policy."""
     from labkit.replay.transitions import pack
-    from labkit.sac.collector import Collector
-    from labkit.sac.policies import random_policy
+    from labkit.sac.rollout import Collector, random_policy
     from labkit.sac.update import make_update
     from labkit.training import components
 
@@ -58,7 +58,8 @@ def single_steps(config) -> dict[str, np.ndarray]:
     update = make_update(built.agent, built.layout, built.strategy, config.reflection)
     generator = np.random.default_rng(0)
     batches = [table[generator.integers(len(table), size=config.batch_size)] for _ in range(10)]
-    losses = np.array([update(batch)[0].numpy()[:3] for batch in batches])
+    found = [update(batch) for batch in batches]
+    losses = np.array([[one[name].numpy() for name in NAMES] for one in found])
     built.close()
     return {"transitions": table, "losses": losses}
 
@@ -79,7 +80,7 @@ def whole_run(config, resume: bool) -> dict[str, np.ndarray]:
         metrics = labkit.open_run(folder, config).metrics()
         saved = max(Path(folder).glob("checkpoints/*/replay/rows.npz"))
         rows = np.load(saved)["rows"][:TRANSITIONS]
-    losses = metrics.dropna(subset="critic_loss")[["critic_loss", "actor_loss", "alpha_loss"]]
+    losses = metrics.dropna(subset="critic_loss")[NAMES]
     return {"transitions": rows, "losses": losses.to_numpy(np.float32)[-GRADIENT_STEPS:]}
 
 

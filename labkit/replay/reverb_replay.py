@@ -30,6 +30,7 @@ from labkit.replay.transitions import (
     SAMPLE_TIMEOUT_SECONDS,
     Layout,
     Transition,
+    joined,
     pack,
     recent_share,
     untuned,
@@ -49,7 +50,7 @@ def connect(address: str) -> reverb.Client:
 
 
 def open_dataset(address: str, batch_size: int, timeout: int, recent: int = 0) -> tf.data.Dataset:
-    """Batches of rows `[batch_size, width] float32`, drawn uniformly and without end.
+    """Batches of rows `[batch_size, width] float32` and their info, drawn without end.
 
     If `recent` is not 0, a share of each batch comes from the table of recent transitions; see
     `transitions.recent_share`. Two batches are prefetched, so that sampling overlaps training.
@@ -61,17 +62,14 @@ def open_dataset(address: str, batch_size: int, timeout: int, recent: int = 0) -
     rows = _rows(address, TABLE, batch_size - share, timeout)
     if share:
         both = tf.data.Dataset.zip((_rows(address, RECENT, share, timeout), rows))
-        rows = both.map(
-            tf.autograph.experimental.do_not_convert(lambda *parts: tf.concat(parts, axis=0))
-        )
+        rows = both.map(tf.autograph.experimental.do_not_convert(joined))
     return untuned(rows.prefetch(2))
 
 
 def _rows(address: str, table: str, batch_size: int, timeout: int) -> tf.data.Dataset:
-    """Batches of rows of one table.
+    """Batches of rows of one table, and the info of each; see `BatchSource.dataset`.
 
-    Reverb's sample info is dropped after batching: a `map` over single items would cost five times
-    as much.
+    It is chosen after batching: a `map` over single items would cost five times as much.
     """
     samples = reverb.TrajectoryDataset.from_table_signature(
         address,
@@ -82,8 +80,12 @@ def _rows(address: str, table: str, batch_size: int, timeout: int) -> tf.data.Da
         get_signature_timeout_secs=SAMPLE_TIMEOUT_SECONDS,
     )
     batches = samples.batch(batch_size, drop_remainder=True)
-    # Not converted: AutoGraph's files stay in the temporary folder if the process is killed.
-    return batches.map(tf.autograph.experimental.do_not_convert(lambda sample: sample.data["row"]))
+
+    @tf.autograph.experimental.do_not_convert  # AutoGraph's files outlast a killed process
+    def rows_and_info(sample: reverb.ReplaySample) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        return sample.data["row"], {"key": sample.info.key, "probability": sample.info.probability}
+
+    return batches.map(rows_and_info)
 
 
 def table_state(client: reverb.Client, seconds: float = START_SECONDS) -> rate_limiter.LimiterState:
@@ -287,7 +289,9 @@ class ReverbReplay(TransitionWriter):
         # Each new sampler logs its first connection. When the time limit is reached, the dataset
         # ends or raises.
         with quiet(), contextlib.suppress(tf.errors.DeadlineExceededError):
-            drawn.extend(self.dataset(batch_size).take(batches).as_numpy_iterator())
+            drawn.extend(
+                rows for rows, _ in self.dataset(batch_size).take(batches).as_numpy_iterator()
+            )
         if len(drawn) < batches:
             raise StalledError(
                 f"the replay table gave {len(drawn)} of {batches} batches of {batch_size} "

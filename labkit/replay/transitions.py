@@ -58,9 +58,11 @@ class BatchSource(Protocol):
     sample_timeout: int  # seconds without a sample until the dataset ends
 
     def dataset(self, batch_size: int) -> "tf.data.Dataset":
-        """Batches of rows `[batch_size, width] float32`, without end.
+        """Batches of rows `[batch_size, width] float32` and their `info`, without end.
 
-        Rows are drawn uniformly, or half of them from the newest ones: see `recent_share`.
+        Rows are drawn uniformly, or half of them from the newest ones: see `recent_share`. `info`
+        has `key` `[batch_size]`, an integer that names the item, and `probability` `[batch_size]`,
+        with which its table drew it.
         """
 
     def save(self, target: Path) -> None:
@@ -124,6 +126,14 @@ def pack(transition: Transition) -> np.ndarray:
     )
 
 
+def split(rows: "tf.Tensor", layout: Layout) -> Transition:
+    """The parts of rows `[batch, width] float32`, as tensors `[batch, …]`."""
+    import tensorflow as tf
+
+    observation, action, reward, discount, next_observation = tf.split(rows, layout.sizes, axis=1)
+    return Transition(observation, action, reward[:, 0], discount[:, 0], next_observation)
+
+
 def unpack(rows: "tf.Tensor", layout: Layout) -> "trajectory.Transition":
     """Turns rows `[batch, width] float32` into the `Transition` that a TF-Agents agent trains on.
 
@@ -133,14 +143,20 @@ def unpack(rows: "tf.Tensor", layout: Layout) -> "trajectory.Transition":
     import tensorflow as tf
     from tf_agents.trajectories import policy_step, time_step, trajectory
 
-    observation, action, reward, discount, next_observation = tf.split(rows, layout.sizes, axis=1)
-    reward, discount = reward[:, 0], discount[:, 0]
+    observation, action, reward, discount, next_observation = split(rows, layout)
     mid = tf.fill(tf.shape(reward), tf.constant(time_step.StepType.MID, tf.int32))
     return trajectory.Transition(
         time_step.TimeStep(mid, tf.zeros_like(reward), tf.ones_like(reward), observation),
         policy_step.PolicyStep(action=action, state=(), info=()),
         time_step.TimeStep(mid, reward, discount, next_observation),
     )
+
+
+def joined(*batches: Any) -> Any:
+    """One batch of several: rows and info, each concatenated; for `Dataset.map`."""
+    import tensorflow as tf
+
+    return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *batches)
 
 
 def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":

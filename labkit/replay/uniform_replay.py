@@ -21,6 +21,7 @@ from labkit.replay.transitions import (
     SAMPLE_TIMEOUT_SECONDS,
     Layout,
     Transition,
+    joined,
     pack,
     recent_share,
     untuned,
@@ -84,20 +85,18 @@ class UniformReplay:
         return int(self._buffer.num_frames())
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
-        """Batches of rows `[batch_size, width] float32`, without end.
-
-        All rows are drawn uniformly, or half of them from the newest ones: see `recent`.
-        """
+        """Batches of rows `[batch_size, width] float32` and their info; see `BatchSource`."""
         # Not converted: AutoGraph's files stay in the temporary folder if the process is killed.
         plain = tf.autograph.experimental.do_not_convert
 
         def draws(buffer: TFUniformReplayBuffer, count: int) -> tf.data.Dataset:
-            def draw(_: tf.Tensor) -> tf.Tensor:
+            def draw(_: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
                 if buffer is self._newest:
                     # TensorFlow numbers the random operations of each function. Without another one
                     # here, both buffers would draw with the same numbers, and from the same places.
                     tf.random.uniform([])
-                return buffer.get_next(sample_batch_size=count)[0]
+                rows, info = buffer.get_next(sample_batch_size=count)
+                return rows, {"key": info.ids, "probability": info.probabilities}
 
             return tf.data.Dataset.counter().map(plain(draw))
 
@@ -106,7 +105,7 @@ class UniformReplay:
             rows = draws(self._buffer, batch_size - share)
             if share:
                 both = tf.data.Dataset.zip((draws(self._newest, share), rows))
-                rows = both.map(plain(lambda *parts: tf.concat(parts, axis=0)))
+                rows = both.map(plain(joined))
         return untuned(rows)
 
     def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:

@@ -1,35 +1,29 @@
-"""The SAC agent of TF-Agents with seeded noise, on the networks of `networks`."""
+"""The agent: networks, optimizers and one gradient step with the losses of `losses`.
 
-import threading
-from typing import TYPE_CHECKING, Any
+It is TF-Agents' `SacAgent`, whose networks, specifications and policies it keeps.
+"""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tf_agents.agents.sac import sac_agent
+from tf_agents.agents.tf_agent import LossInfo
 from tf_agents.environments.py_environment import PyEnvironment
 from tf_agents.train.utils import spec_utils, train_utils
-from tf_agents.trajectories.time_step import TimeStep
 
 from labkit.config import SACConfig
+from labkit.replay.transitions import Transition
+from labkit.sac import losses
 from labkit.sac.networks import ScaledActorNetwork, ScaledCriticNetwork
 from labkit.strategy import replica_slice
 
-if TYPE_CHECKING:
-    from tf_agents.trajectories import trajectory
-
-
-class _Draw(threading.local):
-    """The number of a step's next draw, separate for each thread.
-
-    A mirrored step is traced in one thread per replica, and the threads switch at each exchange: a
-    shared number could change in between.
-    """
-
-    number = 0
+CRITIC_NOISE, ACTOR_NOISE = 0, 1  # the draws of a gradient step
 
 
 class SeededSacAgent(sac_agent.SacAgent):
-    """`SacAgent` whose noise depends on the seed and the gradient step only.
+    """`SacAgent` with the losses of `losses`, and noise that depends on seed and step only.
 
     TF-Agents samples actions inside its losses from a stateful, unseeded generator. Here the
     noise of gradient step k comes from a counter-based generator (Salmon et al. 2011, as
@@ -37,52 +31,93 @@ class SeededSacAgent(sac_agent.SacAgent):
     replicas use the slices of what one device would draw for the whole batch.
 
     Actor and temperature take one gradient step for every `actor_update_period` of the critics
-    (Fujimoto et al. 2018, section 5.2); see `update.make_update`, which calls `train` for such a
-    step and `train_critics` for the others.
+    (Fujimoto et al. 2018, section 5.2). Both use one action of the actor in each state, where
+    TF-Agents draws a second one for the temperature.
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        seed: int = 0,
-        actor_update_period: int = 1,
-        **kwargs: Any,
-    ):
+    def __init__(self, *args: Any, seed: int = 0, actor_update_period: int = 1, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._seed = seed
-        self.actor_update_period = actor_update_period
-        self._draw = _Draw()
+        self._seed, self.actor_update_period = seed, actor_update_period
 
-    def train_critics(self, experience: "trajectory.Transition") -> tf.Tensor:
-        """The critics' part of `train`: a gradient step of the critics, then the target update.
+    def gradient_step(self, batch: Transition, train_actor: bool = True) -> dict[str, tf.Tensor]:
+        """Critics, then actor and temperature, then the target critics.
 
-        Returns the critic loss, a scalar. TF-Agents has no such method.
+        Args:
+            batch: this replica's rows of the global batch, as tensors `[rows, …] float32`.
+            train_actor: False leaves out actor and temperature; their values are NaN.
+
+        Returns:
+            This replica's part of each scalar: the losses before the step, the entropy −E[log π].
         """
-        before, step, after = self._as_transition(experience)
-        critics = (self._critic_network_1, self._critic_network_2)
-        variables = [v for network in critics for v in network.trainable_variables]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            loss = self._critic_loss_weight * self.critic_loss(
-                before,
-                step.action,
-                after,
-                td_errors_loss_fn=self._td_errors_loss_fn,
-                gamma=self._gamma,
-                reward_scale_factor=self._reward_scale_factor,
-                training=True,
-            )
-        tf.debugging.check_numerics(loss, "Critic loss is inf or nan.")
-        self._apply_gradients(tape.gradient(loss, variables), variables, self._critic_optimizer)
-        self.train_step_counter.assign_add(1)
-        self._update_target()
-        return loss
+        critics = [_critic(self._critic_network_1), _critic(self._critic_network_2)]
+        targets = [_critic(self._target_critic_network_1), _critic(self._target_critic_network_2)]
+        alpha = tf.exp(self._log_alpha)
+        sampled = self._sampler(CRITIC_NOISE)
+        y = losses.critic_target(
+            batch, targets, sampled, alpha, self._gamma, self._reward_scale_factor
+        )
 
-    # Each update samples actions three times; their numbers give each its own noise.
-    def critic_loss(self, *args: Any, **kwargs: Any) -> tf.Tensor:
-        """Haarnoja et al. 2018b, equation 5, with two critics; noise 0."""
-        self._draw.number = 0
-        return super().critic_loss(*args, **kwargs)
+        def critic_loss() -> tuple[tf.Tensor, None]:
+            return losses.critic_loss(losses.td_errors(batch, critics, y)), None
+
+        def actor_loss() -> tuple[tf.Tensor, tf.Tensor]:
+            return losses.actor_loss(batch.observation, critics, self._sampler(ACTOR_NOISE), alpha)
+
+        critic, actor, temperature = trained_by(self)
+        found = {"critic_loss": _descend("critic loss", critic_loss, *critic)[0]}
+        if train_actor:
+            found["actor_loss"], log_pi = _descend("actor loss", actor_loss, *actor)
+
+            def alpha_loss() -> tuple[tf.Tensor, None]:
+                return losses.alpha_loss(self._log_alpha, log_pi, self._target_entropy), None
+
+            found["alpha_loss"] = _descend("alpha loss", alpha_loss, *temperature)[0]
+            found["entropy"] = -losses.global_mean(log_pi)
+        else:
+            found |= dict.fromkeys(("actor_loss", "alpha_loss", "entropy"), tf.constant(np.nan))
+        self.train_step_counter.assign_add(1)
+        self._update_target()  # Polyak average: Q̄ ← τ Q + (1 − τ) Q̄
+        return found
+
+    def _train(self, experience: Any, weights: Any) -> LossInfo:
+        """A gradient step on TF-Agents' own experience, for its `Learner`."""
+        before, step, after = self._as_transition(experience)
+        fields = (before.observation, step.action, after.reward, after.discount, after.observation)
+        found = self.gradient_step(Transition(*fields))
+        parts = sac_agent.SacLossInfo(
+            *(found[f"{name}_loss"] for name in ("critic", "actor", "alpha"))
+        )
+        return LossInfo(tf.add_n(list(parts)), parts)
+
+    def _sampler(self, number: int) -> losses.Sample:
+        """The present policy with the noise of the present step."""
+        low, high = self.action_spec.minimum, self.action_spec.maximum
+
+        def sample(observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            squashed, _ = self._actor_network(observation, step_type=(), network_state=())
+            normal = squashed.input_distribution
+            replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+            noise = self.noise(number, tf.shape(observation)[0] * replicas)
+            return losses.sample_action(normal.loc, normal.stddev(), noise, low, high)
+
+        return sample
+
+    def noise(self, number: int, rows: int | tf.Tensor) -> tf.Tensor:
+        """The noise of the present gradient step.
+
+        Args:
+            number: `CRITIC_NOISE` or `ACTOR_NOISE`.
+            rows: the global batch.
+
+        Returns:
+            Standard normal `[rows, act] float32`; in a replica, its rows `[rows / replicas, act]`.
+        """
+        counter = tf.cast(self.train_step_counter, tf.int64) * 2 + number
+        seed = tf.stack([tf.constant(self._seed, tf.int64), counter])
+        # Each replica draws all rows and keeps its own: a few thousand numbers take less time
+        # than one exchange between devices.
+        drawn = tf.random.stateless_normal([rows, self.action_spec.shape[0]], seed)
+        return replica_slice(drawn, tf.distribute.get_replica_context().num_replicas_in_sync)
 
     def estimated_q(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """The lower estimate of both critics, in units of the scaled return.
@@ -94,79 +129,38 @@ class SeededSacAgent(sac_agent.SacAgent):
         Returns:
             `[n] float32`.
         """
-        inputs = (tf.constant(observations), tf.constant(actions))
+        inputs = tf.constant(observations), tf.constant(actions)
         critics = (self._critic_network_1, self._critic_network_2)
-        return np.minimum(*(critic(inputs, step_type=())[0].numpy() for critic in critics))
+        return np.minimum(*(_critic(network)(*inputs).numpy() for network in critics))
 
-    def actor_loss(self, *args: Any, **kwargs: Any) -> tf.Tensor:
-        """Haarnoja et al. 2018b, equation 9; noise 1."""
-        self._draw.number = 1
-        return super().actor_loss(*args, **kwargs)
 
-    def alpha_loss(self, *args: Any, **kwargs: Any) -> tf.Tensor:
-        """Haarnoja et al. 2018b, equation 18, with log α in place of α; noise 2."""
-        self._draw.number = 2
-        return super().alpha_loss(*args, **kwargs)
+def _critic(network: Any) -> losses.Critic:
+    return lambda observation, action: network((observation, action), step_type=())[0]
 
-    def _actions_and_log_probs(
-        self, time_steps: TimeStep, training: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        squashed = self._train_policy.distribution(time_steps, policy_state=()).action
-        normal = squashed.input_distribution
-        mean, stddev = normal.loc, normal.stddev()  # [batch, act]
-        noise = self._noise(tf.shape(mean))
-        raw_action = mean + stddev * noise
-        # log π(a|s) = log N(u; μ, σ) − Σ log(1 − tanh² u), equation 26, in a stable form.
-        log_normal = -0.5 * tf.square(noise) - tf.math.log(stddev) - 0.5 * np.log(2 * np.pi)
-        log_slope = 2.0 * (np.log(2.0) - raw_action - tf.nn.softplus(-2.0 * raw_action))
-        half_range = (self.action_spec.maximum - self.action_spec.minimum) / 2.0
-        middle = (self.action_spec.maximum + self.action_spec.minimum) / 2.0
-        log_pi = tf.reduce_sum(log_normal - log_slope - np.log(half_range), axis=-1)
-        return middle + half_range * tf.tanh(raw_action), log_pi
 
-    def noise(self, loss: int, rows: int) -> tf.Tensor:
-        """The noise of the present gradient step, for a copy of a loss written by hand.
+def _descend(
+    name: str,
+    loss: Callable[[], tuple[tf.Tensor, Any]],
+    optimizer: tf.keras.optimizers.Optimizer,
+    variables: list[tf.Variable],
+) -> tuple[tf.Tensor, Any]:
+    """One step of an optimizer down the gradient of a loss; returns what `loss` returned.
 
-        Args:
-            loss: 0 of the critics, 1 of the actor, 2 of the temperature.
-            rows: the global batch.
-
-        Returns:
-            Standard normal `[rows, act] float32`; in a replica, its rows `[rows / replicas, act]`.
-        """
-        self._draw.number = loss
-        replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-        return self._noise(tf.constant([rows // replicas, self.action_spec.shape[0]]))
-
-    def _apply_gradients(
-        self,
-        gradients: list[tf.Tensor],
-        variables: list[tf.Variable],
-        optimizer: tf.keras.optimizers.Optimizer,
-    ) -> None:
-        # TF-Agents lists the critics' variables in the order of a set, by address in memory, which
-        # differs between processes: Adam's moments would be created in another order.
-        order = {id(variable): place for place, variable in enumerate(self.trainable_variables)}
-        pairs = sorted(zip(gradients, variables, strict=True), key=lambda pair: order[id(pair[1])])
-        super()._apply_gradients(*zip(*pairs, strict=True), optimizer)
-
-    def _noise(self, shape: tf.Tensor) -> tf.Tensor:
-        """Standard normal `[batch, act] float32`: this replica's rows of the global batch."""
-        replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-        counter = tf.cast(self.train_step_counter, tf.int64) * 3 + self._draw.number
-        seed = tf.stack([tf.constant(self._seed, tf.int64), counter])
-        # Each replica draws all rows and keeps its own: a few thousand numbers take less time
-        # than one exchange between devices.
-        noise = tf.random.stateless_normal([shape[0] * replicas, shape[1]], seed)
-        return replica_slice(noise, replicas)
+    Raises:
+        InvalidArgumentError: the loss is infinite or not a number; the message begins with `name`.
+    """
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(variables)
+        value, other = loss()
+    gradients = tape.gradient(value, variables)
+    optimizer.apply_gradients(zip(gradients, variables, strict=True))  # sums over the replicas
+    return tf.debugging.check_numerics(value, name), other
 
 
 def create_agent(
     config: SACConfig, env: PyEnvironment, strategy: tf.distribute.Strategy
 ) -> SeededSacAgent:
     """Builds networks, optimizers and agent under the strategy's scope and initialises them.
-
-    Notebook 03 builds the same agent step by step.
 
     Raises:
         ParameterError: the observation scale has a wrong length.
@@ -210,7 +204,6 @@ def hyperparameters(config: SACConfig) -> dict[str, Any]:
         "actor_update_period": config.actor_update_period,
         "target_update_tau": config.target_update_tau,
         "target_update_period": config.target_update_period,
-        "td_errors_loss_fn": tf.math.squared_difference,
         "gamma": config.gamma,
         "reward_scale_factor": config.reward_scale_factor,
         "initial_log_alpha": config.initial_log_alpha,
@@ -265,9 +258,7 @@ def create_moments(agent: SeededSacAgent, strategy: tf.distribute.Strategy) -> N
 def state_variables(agent: SeededSacAgent) -> list[tf.Variable]:
     """Everything that a gradient step changes: networks, targets, α, Adam's moments, the counter.
 
-    The order is the same in every process; that of the optimizers' own lists is not, because
-    TF-Agents passes its critics' variables as a set. The moments exist once `make_update` was
-    called.
+    The order is the same in every process. The moments exist once `make_update` was called.
     """
     trained = trained_by(agent)
     moments = [

@@ -1,18 +1,18 @@
 """Gradient steps, compiled, on the devices of any strategy."""
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from labkit.replay.transitions import Layout, unpack
+from labkit.replay.transitions import Layout, split
 from labkit.sac.agent import SeededSacAgent, create_moments
 from labkit.strategy import replica_slice
 from labkit.symmetry import Reflection
 
 if TYPE_CHECKING:
     from tensorflow.types.experimental import GenericFunction as TensorFlowFunction
-    from tf_agents.trajectories import trajectory
+
+Metrics = dict[str, tf.Tensor]  # scalars by name
 
 
 def make_update(
@@ -27,44 +27,35 @@ def make_update(
     device would (TF-Agents' `Learner` gives each replica a whole batch instead). With a
     `reflection`, every second row is reflected before the step.
 
-    In a step that is not one of the actor's (`agent.actor_update_period`), the actor loss and the
-    alpha loss are not computed, and 0 is returned for them.
-
     Returns:
-        A function of rows `[batch, width] float32` that returns `[critic loss, actor loss,
-        alpha loss, log α] float32` and all of the actor's parameters in one flat float32 vector.
-        The losses are means over the global batch, as one device would report them.
+        A function of rows `[batch, width] float32` that returns the metrics by name: losses and
+        entropy as means over the global batch, and α after the step. In a step that is not one of
+        the actor's (`agent.actor_update_period`), what belongs to the actor is NaN.
     """
     replicas = strategy.num_replicas_in_sync
     create_moments(agent, strategy)
 
-    def train_all(batch: "trajectory.Transition") -> tf.Tensor:
-        extra = agent.train(batch).extra
-        return tf.stack([extra.critic_loss, extra.actor_loss, extra.alpha_loss])
+    def on_replicas(rows: tf.Tensor, train_actor: bool) -> Metrics:
+        def train_share(rows: tf.Tensor) -> Metrics:
+            return agent.gradient_step(split(replica_slice(rows, replicas), layout), train_actor)
 
-    def train_critics(batch: "trajectory.Transition") -> tf.Tensor:
-        return tf.stack([agent.train_critics(batch), 0.0, 0.0])
-
-    def on_replicas(train: Callable[..., tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
-        def train_share(rows: tf.Tensor) -> tf.Tensor:
-            return train(unpack(replica_slice(rows, replicas), layout))
-
-        # TF-Agents divides each replica's sum by the global batch: their sum is the mean.
         shares = strategy.run(train_share, (rows,))
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
+        summed = tf.distribute.ReduceOp.SUM
+        return {name: strategy.reduce(summed, share, axis=None) for name, share in shares.items()}
 
     @tf.function(autograph=False)
-    def update(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def update(rows: tf.Tensor) -> Metrics:
+        rows = tf.debugging.check_numerics(rows, "batch")
         if reflection:
             rows = every_second_reflected(rows, reflection)
         if agent.actor_update_period == 1:
-            losses = on_replicas(train_all, rows)
+            metrics = on_replicas(rows, True)
         else:
             due = tf.equal(agent.train_step_counter % agent.actor_update_period, 0)
-            losses = tf.cond(
-                due, lambda: on_replicas(train_all, rows), lambda: on_replicas(train_critics, rows)
+            metrics = tf.cond(
+                due, lambda: on_replicas(rows, True), lambda: on_replicas(rows, False)
             )
-        return tf.concat([losses, [agent._log_alpha.read_value()]], 0), flat_weights(agent)
+        return {**metrics, "alpha": tf.exp(agent._log_alpha.read_value())}
 
     return update
 
@@ -77,37 +68,45 @@ def every_second_reflected(rows: tf.Tensor, reflection: Reflection) -> tf.Tensor
 
 
 def make_steps(
-    agent: SeededSacAgent, update: "TensorFlowFunction", batches: Iterator[tf.Tensor]
-) -> tuple[Callable[[int], tuple[tf.Tensor, tf.Tensor]], tf.Variable]:
+    agent: SeededSacAgent, update: "TensorFlowFunction", batches: Any
+) -> tuple["TensorFlowFunction", tf.Variable]:
     """Compiles several gradient steps into one call, each on the next batch.
 
     Entering and leaving TensorFlow takes about a fifth of a step of the Minitaur's networks.
-    `update` is from `make_update`.
-    `batches` iterates over a `tf.data.Dataset` of rows `[batch, width] float32`.
+
+    Args:
+        agent: that of `update`.
+        update: from `make_update`.
+        batches: an iterator over a `tf.data.Dataset` of rows `[batch, width] float32` and `info`.
 
     Returns:
-        A function of a number of steps (int32) that returns the sum of their losses with the last
-        log α, and the newest weights, both in the form that `update` returns them; and a variable
-        that counts the steps that a call has started, for a call that fails.
+        A function of a number of steps (int32) that returns, for each metric, its sum and how many
+        steps had it (not NaN) `[2] float32`; and the newest weights, see `flat_weights`. And a
+        variable that counts the steps that a call has started, for a call that fails.
     """
     started = tf.Variable(0, trainable=False)
+    names = update.get_concrete_function(batches.element_spec[0]).structured_outputs
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])
-    def steps(count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        def step(
-            done: tf.Tensor, summed: tf.Tensor, log_alpha: tf.Tensor, weights: tf.Tensor
-        ) -> tuple[tf.Tensor, ...]:
+    def steps(count: tf.Tensor) -> tuple[Metrics, tf.Tensor]:
+        def step(done: tf.Tensor, totals: Metrics) -> tuple[tf.Tensor, Metrics]:
             with tf.control_dependencies([started.assign(done + 1)]):
-                losses, weights = update(next(batches))
-            return done + 1, summed + losses[:3], losses[3], weights
+                rows, _ = next(batches)
+                metrics = update(rows)
+            return done + 1, {name: totals[name] + _counted(metrics[name]) for name in totals}
 
-        begin = (0, tf.zeros([3]), tf.zeros([]), flat_weights(agent))
-        _, summed, log_alpha, weights = tf.while_loop(
-            lambda done, *_: done < count, step, begin, parallel_iterations=1
-        )
-        return tf.concat([summed, [log_alpha]], 0), weights
+        begin = (0, {name: tf.zeros([2]) for name in names})
+        _, totals = tf.while_loop(lambda done, _: done < count, step, begin, parallel_iterations=1)
+        with tf.control_dependencies(list(totals.values())):
+            return totals, flat_weights(agent)
 
     return steps, started
+
+
+def _counted(value: tf.Tensor) -> tf.Tensor:
+    """A metric and 1, or 0 and 0 where the step did not have it."""
+    missing = tf.math.is_nan(value)
+    return tf.where(missing, tf.zeros([2]), tf.stack([value, 1.0]))
 
 
 def flat_weights(agent: SeededSacAgent) -> tf.Tensor:

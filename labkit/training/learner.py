@@ -1,6 +1,7 @@
 """The learner: gradient steps, and what is due after them. Both executors use it."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from labkit.parameters import MANY, echo, invalid
 from labkit.replay.transitions import BatchSource, Layout
 from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent, state_variables
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.sac.update import flat_weights, make_steps, make_update
 from labkit.training import checkpoint
 from labkit.training.logger import RunLogger
@@ -50,7 +51,7 @@ class Learner:
         self.step = self.env_step = 0
         self.evaluated: set[tuple[int, bool]] = set()  # (gradient step, final evaluation or not)
         self.last_return = "not yet"
-        self._clear_losses()
+        self._totals: dict[str, np.ndarray] = {}  # of each metric since the last row: sum, count
         self.saved_step, self._policy_step, self._spent = -1, -1, 0.0
         self.seconds: Callable[[], float] = lambda: self._spent  # the clock runs from `start` on
 
@@ -73,9 +74,7 @@ class Learner:
         with checkpoint.naming_damage(saved):
             length, self.step = int(state["metrics_bytes"]), int(state["step"])
             self._spent = float(state["seconds"])
-            *loss_sum, self._loss_count = state["losses"]
-            self._loss_sum = np.array(loss_sum, float).reshape(4)
-            self._actor_loss_count = int(state.get("actor_losses", self._loss_count))
+            self._totals = {name: np.array(total) for name, total in state["totals"].items()}
         if lost := self.run.cut_metrics(length, self.step):
             self.run.notify(lost)
         self.saved_step = self.step
@@ -118,61 +117,54 @@ class Learner:
         due = [interval - self.step % interval for interval in intervals if interval]
         return min(config.steps_per_call, most, config.num_iterations - self.step, *due)
 
-    def gradient_steps(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def gradient_steps(self, count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Takes `count` gradient steps.
 
         Returns:
-            `[critic, actor, alpha loss, log α] float32`, the losses summed over the steps; and the
-            actor's weights `[parameters] float32`.
+            For each metric its sum over the steps and how many had it; and the actor's weights
+            `[parameters] float32`.
 
         Raises:
-            DivergedError: a loss is infinite or not a number.
+            DivergedError: a loss, or a number in a batch, is infinite or not a number.
             StalledError: the replay table returned no batch within its time limit.
         """
         try:
             with self._stall_named():
-                losses, weights = self._steps(count)
+                totals, weights = self._steps(count)
         except tf.errors.InvalidArgumentError as error:
-            if "inf or nan" not in str(error):
+            found = re.search(r"(\w+ loss|batch) : Tensor had", str(error))
+            if not found:
                 raise
-            name = next(name for name in ("Critic", "Actor", "Alpha") if name in str(error))
-            what = f"{name.lower()} loss is infinite or not a number"
+            what = "a row of the replay table" if found[1] == "batch" else found[1]
             step = self.step + int(self.started)
-            raise DivergedError(f"{what} at gradient step {step}") from None
-        return losses.numpy(), weights.numpy()
+            raise DivergedError(
+                f"{what} is infinite or not a number at gradient step {step}"
+            ) from None
+        return {name: total.numpy() for name, total in totals.items()}, weights.numpy()
 
     def record_steps(
-        self, count: int, losses: np.ndarray, env_step: int, collect_return: float
+        self, count: int, totals: dict[str, np.ndarray], env_step: int, collect_return: float
     ) -> None:
         """Counts gradient steps, and logs them and saves the policy where that is due.
 
-        `losses` are as `gradient_steps` returned them, `env_step` includes the warm-up, and
+        `totals` are as `gradient_steps` returned them, `env_step` includes the warm-up, and
         `collect_return` is the mean return of the latest collected episodes.
 
         Raises:
             StorageError: the row or the policy cannot be written; see `RunLogger`.
         """
-        period = self.config.actor_update_period
-        self._actor_loss_count += -(-(self.step + count) // period) - -(-self.step // period)
         self.step += count
         self.env_step = env_step
-        self._loss_sum += losses
-        self._loss_count += count
+        for name, total in totals.items():
+            self._totals[name] = self._totals.get(name, 0.0) + total
         if self._due(self.config.log_interval) or self.step == self.config.num_iterations:
-            alpha = float(np.exp(losses[3]))
-            self.logger.log(self.step, env_step, self._mean_losses(), alpha, collect_return)
-            self._clear_losses()
+            # NaN where no step had the metric since the last row.
+            means = {name: float(s / c) if c else np.nan for name, (s, c) in self._totals.items()}
+            self.logger.log(self.step, env_step, {**means, "collect_return": collect_return})
+            self._totals = {}
         # The last policy is saved before its score: a run that has its score has its policy.
         if self._due(self.config.policy_save_interval) or self.step == self.config.num_iterations:
             self._save_policy()
-
-    def _clear_losses(self) -> None:
-        self._loss_sum, self._loss_count, self._actor_loss_count = np.zeros(4), 0, 0
-
-    def _mean_losses(self) -> list[float]:
-        """Mean critic, actor and alpha loss; NaN where there was none since the last row."""
-        actor_steps = self._actor_loss_count or np.nan
-        return (self._loss_sum[:3] / (self._loss_count, actor_steps, actor_steps)).tolist()
 
     def _save_policy(self) -> None:
         if self._policy_step != self.step:
@@ -259,8 +251,7 @@ class Learner:
             "executor": self.executor,
             "seconds": self.seconds(),
             "metrics_bytes": self.run.sync_metrics(),
-            "losses": [*self._loss_sum.tolist(), self._loss_count],
-            "actor_losses": self._actor_loss_count,
+            "totals": {name: total.tolist() for name, total in self._totals.items()},
             **state,
         }
         arrays = [variable.numpy() for variable in state_variables(self.agent)]

@@ -18,9 +18,8 @@ from labkit.environments.make import check_max_episode_steps
 from labkit.environments.seeding import seeded_env
 from labkit.environments.watchdog import Watchdog, read_kill_note
 from labkit.errors import StalledError, StorageError
-from labkit.sac.collector import Collector
-from labkit.sac.evaluation import evaluate
-from labkit.sac.policies import ActorPolicy
+from labkit.sac.actor import ActorPolicy
+from labkit.sac.rollout import Collector, evaluate
 from labkit.training import checkpoint, run_lock
 from labkit.training.components import (
     NOISE_SEED,
@@ -219,7 +218,7 @@ class LocalTraining:
             self.save_checkpoint()
         return count
 
-    def wait_for(self, pending: "Future[Any]") -> tuple[np.ndarray, np.ndarray]:
+    def wait_for(self, pending: "Future[Any]") -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The result of the gradient steps, or an error if the table will never return a batch."""
         replay, begin, seen = self.components.replay, time.monotonic(), -1
         while True:

@@ -5,7 +5,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -14,11 +14,11 @@ from tf_agents.policies import greedy_policy, policy_saver
 from labkit.errors import storage
 from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
+from labkit.training.metrics import TRAINING
 from labkit.training.run_directory import Run
 
-LOSSES = ("critic_loss", "actor_loss", "alpha_loss")
-SCALARS = (*LOSSES, "alpha", "collect_return", "eval_return")
+SCALARS = (*TRAINING, "eval_return")
 
 
 class RunLogger:
@@ -46,16 +46,12 @@ class RunLogger:
         """Wall seconds of this run so far, including those before a resume."""
         return time.monotonic() - self._started
 
-    def log(
-        self, step: int, env_step: int, losses: Sequence[float], alpha: float, collect_return: float
-    ) -> None:
-        """Writes a row: mean losses since the last row, current α and recent return.
+    def log(self, step: int, env_step: int, values: dict[str, float]) -> None:
+        """Writes a row: means of the metrics since the last row, and the recent return.
 
         Raises:
             StorageError: see `Run.log`; or the events cannot be written.
         """
-        values = dict(zip(LOSSES, map(float, losses), strict=True))
-        values |= {"alpha": alpha, "collect_return": collect_return}
         seconds = round(self.seconds(), 3)
         self._run.log(env_step=env_step, gradient_step=step, wall_seconds=seconds, **values)
         self._write_events(step, values)

@@ -25,7 +25,7 @@ from labkit.parameters import grouped
 from labkit.training.files import write_atomically
 
 FILE = "metrics.csv"
-TRAINING = ["critic_loss", "actor_loss", "alpha_loss", "alpha", "collect_return"]
+TRAINING = ["critic_loss", "actor_loss", "alpha_loss", "entropy", "alpha", "collect_return"]
 PER_EPISODE = ["eval_returns", "eval_lengths", "eval_distances"]
 COLUMNS = ["env_step", "gradient_step", "wall_seconds", *TRAINING, "eval_return", *PER_EPISODE]
 HEADER = (",".join(COLUMNS) + "\r\n").encode()
