@@ -5,16 +5,19 @@ the same batch with the same noise. It looks at the gradient too, because a loss
 value and a wrong gradient, for example where the gradient does not pass through the sample.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
+from tf_agents.agents.sac.sac_agent import SacAgent
 
 from labkit.errors import RunError
 from labkit.replay.transitions import Transition, layout_of, pack
+from labkit.sac.agent import ACTOR_NOISE, CRITIC_NOISE
 from labkit.sac.rollout import Collector, random_policy
 
 if TYPE_CHECKING:
@@ -67,6 +70,26 @@ def random_rows(env: "PyEnvironment", config: "SACConfig") -> np.ndarray:
     while len(rows) < count:
         collector.run(1)
     return np.stack(rows[:count]).reshape(count, layout_of(env).width)
+
+
+def library_loss(agent: "SeededSacAgent", name: str, *arguments: Any, **options: Any) -> tf.Tensor:
+    """A loss of TF-Agents' `SacAgent` on the networks of `agent`, with its seeded noise.
+
+    Args:
+        agent: whose networks and noise are used.
+        name: 'critic_loss', 'actor_loss' or 'alpha_loss'.
+        *arguments: of TF-Agents' method of that name.
+        **options: of the same.
+    """
+    number = CRITIC_NOISE if name == "critic_loss" else ACTOR_NOISE
+
+    class Noisy(SacAgent):
+        def _actions_and_log_probs(self, time_steps: Any, training: bool = False) -> Any:
+            return agent._sampler(number)(time_steps.observation)
+
+    library: Any = copy.copy(agent)
+    library.__class__ = Noisy
+    return getattr(library, name)(*arguments, **options)
 
 
 def gradient(loss: Callable[[], tf.Tensor], variables: Variables) -> tuple[float, np.ndarray]:
