@@ -1,7 +1,5 @@
 """Small things that many tests need; nothing here is a test."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
@@ -75,11 +73,11 @@ LONG = (
         "test_wiring",
         "test_checkpoint",
     ),
-    *("test_notebook_03_endings", "test_benchmarks", "test_notebook_02", "test_local"),
+    *("test_notebook_03_endings", "test_notebook_02", "test_local"),
     *("test_sweep", "test_oracles", "test_launcher", "test_notebook_05", "test_doctor"),
     *("test_export", "test_video", "test_notebook_01", "test_exercises", "test_server_process"),
     *("test_notebook_03_losses", "test_notebook_06", "test_bad_input", "test_environment_record"),
-    *("test_gymnasium_training", "test_live_plot", "test_scaling", "test_results"),
+    *("test_gymnasium_training", "test_live_plot"),
 )
 
 
@@ -109,23 +107,3 @@ def minitaur_rows(count: int, seed: int = 0) -> np.ndarray:
     rows[:, 36] *= 0.01
     rows[:, 37] = rows[:, 37] > -2
     return rows
-
-
-def pytest_terminal_summary(terminalreporter):
-    """The table of exercises: what the stub, the wrong answers and the solution of each got."""
-    counts = Counter(
-        (*value, outcome)
-        for outcome in ("passed", "failed")
-        for report in terminalreporter.stats.get(outcome, [])
-        for name, value in report.user_properties
-        if name == "exercise"
-    )
-    if counts:
-        terminalreporter.section("exercises: number, answers, verdict, test")
-    order = ("stub", "wrong answer", "solution")
-    for number, kind, status, outcome in sorted(
-        counts, key=lambda row: (row[0], order.index(row[1]))
-    ):
-        many = counts[number, kind, status, outcome]
-        answers = f"{many} {kind}{'s' * (many > 1)}"
-        terminalreporter.write_line(f"{number}  {answers:<16} {status:<17} {outcome}")
