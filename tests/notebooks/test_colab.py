@@ -21,8 +21,8 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 sys.path.insert(0, str(books.ROOT / "scripts"))
-import colab  # noqa: E402
-import front  # noqa: E402
+import colab
+import front
 
 # As the list that Google publishes for runtime 2025.07 has them.
 PREINSTALLED = """

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import books
 import attrs
+import books
 import numpy as np
 import pandas as pd
 import pytest
