@@ -51,7 +51,7 @@ SMALL = {
         "minitaur_iterations": 0,
         "run_dir": "my runs",
     },
-    "05": {"runs": str(ROOT / "results" / "minitaur" / "v0.1" / "study")},
+    "05": {"runs": str(ROOT / "results" / "minitaur" / "study")},
     "06": {"seconds": 1, "policy": str(ROOT / run_directory.TRACKED_POLICY)},
 }
 # The cells of notebook 03 that train, evaluate and draw one run need none of these.
