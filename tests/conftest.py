@@ -64,26 +64,15 @@ OFF_DEFAULT = {
 
 # The files that take longest, longest first. Processes side by side begin with them: one that comes
 # last would keep a single process busy.
-LONG = (
-    *(
-        "test_colab",
-        "test_notebook_03",
-        "test_replicas",
-        "test_driver",
-        "test_wiring",
-        "test_checkpoint",
-    ),
-    *("test_notebook_03_endings", "test_notebook_02", "test_local"),
-    *("test_sweep", "test_oracles", "test_launcher", "test_notebook_05", "test_doctor"),
-    *("test_export", "test_video", "test_notebook_01", "test_exercises", "test_server_process"),
-    *("test_notebook_03_losses", "test_notebook_06", "test_bad_input", "test_environment_record"),
-    *("test_gymnasium_training", "test_live_plot"),
-)
+LONG = ("test_run_all", "test_wiring", "test_replicas", "test_driver", "test_checkpoint")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Puts LONG first in a process of pytest-xdist, which deals files in the order of the tests."""
+    """For pytest-xdist: a process gets the tests of a file, but a notebook is a group of its own."""
     if hasattr(config, "workerinput"):
+        for item in items:
+            alone = item.get_closest_marker("notebook")
+            item.add_marker(pytest.mark.xdist_group(item.name if alone else item.path.stem))
         place = {name: number for number, name in enumerate(LONG)}
         items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
 
