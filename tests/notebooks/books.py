@@ -10,7 +10,7 @@ import nbformat
 import numpy as np
 
 import labkit
-from labkit.sac.evaluation import Evaluation
+from labkit.sac.rollout import Evaluation
 from labkit.training import run_directory
 
 ROOT = Path(__file__).resolve().parents[2]
