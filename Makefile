@@ -2,21 +2,18 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run sweep watch results peers standard robustness doctor test browser slow wheel check mutants torture soak bench bench-scaling bench-collection ray-results lab tensorboard site badges lock clean
+.PHONY: help setup run sweep watch doctor test check browser wheel nightly mutants torture soak bench lab tensorboard site badges lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
 SEEDS ?= 0 1 2
 SCREENSHOTS ?= build/browser
-# One process more than CPUs, because tests often wait. A process takes one or two gigabytes, with what its
-# tests start. Long files come first (tests/conftest.py).
-SIDE_BY_SIDE := -n $(shell n=$$(nproc 2>/dev/null) && echo $$((n + 1)) || echo auto) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-# Slow tests that start Ray have the machine to themselves: some kill a process at a certain moment.
-SLOW = $(shell grep -rlE 'mark\.slow' tests --include='test_*.py')
-RAY := tests/distributed/test_faults.py tests/notebooks/test_notebook_04.py
+# One process more than CPUs, because tests often wait; each takes one or two gigabytes.
+# tests/conftest.py groups the tests of a file, and puts long ones first.
+SIDE_BY_SIDE := -n $(shell n=$$(nproc 2>/dev/null) && echo $$((n + 1)) || echo auto) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 26
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 setup: ## make .venv from requirements.lock (nothing, if that is done)
 	@scripts/setup.sh
@@ -26,18 +23,6 @@ run: setup ## train the Minitaur: notebooks/03_sac_minitaur.ipynb into a new fol
 
 sweep: setup ## several seeds in parallel, then compared (SEEDS='0 1 2' ARGS='-p gamma 0.98')
 	@$(PY) -m labkit.cli.main sweep notebooks/03_sac_minitaur.ipynb --seeds '$(SEEDS)' $(ARGS)
-
-results: setup ## run what is missing of the tracked study (hours), write results/minitaur/README.md
-	@$(PY) scripts/results.py $(ARGS)
-
-peers: setup ## other libraries on the Minitaur (hours), write results/minitaur/peers/README.md
-	@$(PY) scripts/peers.py $(ARGS)
-
-standard: setup ## SAC on three standard robots next to published curves (hours), write results/standard/README.md
-	@$(PY) scripts/standard.py $(ARGS)
-
-robustness: setup ## the tracked policies under disturbances, what is missing of it: results/minitaur/robustness/
-	@$(PY) scripts/robustness.py $(ARGS)
 
 watch: ## where the clip of the tracked policy is; REPLAY=1 runs that policy and records a new one
 ifdef REPLAY
@@ -50,27 +35,26 @@ endif
 doctor: setup ## check that everything labkit needs works on this machine
 	@$(PY) -m labkit.cli.main doctor
 
-test: setup ## run the quick tests, notebooks 01, 02, 03, 05 and 06 included (20 minutes)
+test: setup ## run the quick tests, each notebook once and small included (6 minutes)
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
-browser: setup ## run every notebook in JupyterLab, driven in Chromium; screenshots in build/browser/
-	@SCREENSHOTS="$(SCREENSHOTS)" $(PY) -m pytest -m browser -n 2 tests/browser $(ARGS)
-
-slow: setup ## run the slow tests: long runs, a bare Colab, then failures on Ray and notebook 04
-	@status=0; \
-	$(PY) -m pytest -m slow $(SIDE_BY_SIDE) $(filter-out $(RAY),$(SLOW)) $(ARGS) || status=$$?; \
-	$(PY) -m pytest -m slow $(RAY) $(ARGS) || status=$$?; \
-	exit $$status
-
-wheel: setup ## build a wheel, install it into an empty environment, import every module
-	@scripts/check_wheel.sh
-
-check: setup ## format, lint, types, import order, tests
+check: setup ## format, lint, types, import order, then the quick tests
 	@$(PY) -m ruff format --check --quiet .
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m mypy --no-error-summary
 	@.venv/bin/lint-imports --no-cache --no-logo
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
+
+browser: setup ## run every notebook in JupyterLab, driven in Chromium; screenshots in build/browser/
+	@SCREENSHOTS="$(SCREENSHOTS)" $(PY) -m pytest -m browser -n 2 --dist load tests/browser $(ARGS)
+
+wheel: setup ## build a wheel, install it into an empty environment, import every module
+	@scripts/check_wheel.sh
+
+nightly: setup ## what takes long: slow tests, then torture and mutants (an hour and a half)
+	@$(PY) -m pytest -m slow $(ARGS)
+	@$(PY) tests/torture.py
+	@$(PY) tests/mutants.py
 
 mutants: setup ## change labkit in a hundred small, wrong ways; tests must notice each (half an hour)
 	@$(PY) tests/mutants.py $(ARGS)
@@ -95,16 +79,6 @@ site: setup ## static pages in site/: notebooks, results, API reference; links c
 
 badges: setup ## badges for Colab and Binder in README.md and the notebooks: make badges REPO=owner/name
 	@$(PY) scripts/front.py --repo "$(REPO)"
-
-bench-scaling: setup ## gradient steps/s with 1, 2 and 4 replicas: benchmarks/results/scaling.png
-	@$(PY) -m benchmarks.scaling $(ARGS)
-
-bench-collection: setup ## env steps/s of 1, 2 and 4 rollout workers: benchmarks/results/collection.png
-	@$(PY) -m benchmarks.collection $(ARGS)
-
-ray-results: setup ## the tracked runs of notebook 04, an afternoon; resumes after a stop
-	@$(PY) -m benchmarks.lunarlander
-	@$(PY) -m benchmarks.ray_vs_local
 
 lock: ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade for newer versions)
 	@scripts/lock.sh $(ARGS)

@@ -1,7 +1,5 @@
 """Small things that many tests need; nothing here is a test."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
@@ -66,26 +64,15 @@ OFF_DEFAULT = {
 
 # The files that take longest, longest first. Processes side by side begin with them: one that comes
 # last would keep a single process busy.
-LONG = (
-    *(
-        "test_colab",
-        "test_notebook_03",
-        "test_replicas",
-        "test_driver",
-        "test_wiring",
-        "test_checkpoint",
-    ),
-    *("test_notebook_03_endings", "test_benchmarks", "test_notebook_02", "test_local"),
-    *("test_sweep", "test_oracles", "test_launcher", "test_notebook_05", "test_doctor"),
-    *("test_export", "test_video", "test_notebook_01", "test_exercises", "test_server_process"),
-    *("test_notebook_03_losses", "test_notebook_06", "test_bad_input", "test_environment_record"),
-    *("test_gymnasium_training", "test_live_plot", "test_scaling", "test_results"),
-)
+LONG = ("test_run_all", "test_wiring", "test_replicas", "test_driver", "test_checkpoint")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Puts LONG first in a process of pytest-xdist, which deals files in the order of the tests."""
+    """For pytest-xdist: a process gets the tests of a file, but a notebook is a group of its own."""
     if hasattr(config, "workerinput"):
+        for item in items:
+            alone = item.get_closest_marker("notebook")
+            item.add_marker(pytest.mark.xdist_group(item.name if alone else item.path.stem))
         place = {name: number for number, name in enumerate(LONG)}
         items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
 
@@ -109,23 +96,3 @@ def minitaur_rows(count: int, seed: int = 0) -> np.ndarray:
     rows[:, 36] *= 0.01
     rows[:, 37] = rows[:, 37] > -2
     return rows
-
-
-def pytest_terminal_summary(terminalreporter):
-    """The table of exercises: what the stub, the wrong answers and the solution of each got."""
-    counts = Counter(
-        (*value, outcome)
-        for outcome in ("passed", "failed")
-        for report in terminalreporter.stats.get(outcome, [])
-        for name, value in report.user_properties
-        if name == "exercise"
-    )
-    if counts:
-        terminalreporter.section("exercises: number, answers, verdict, test")
-    order = ("stub", "wrong answer", "solution")
-    for number, kind, status, outcome in sorted(
-        counts, key=lambda row: (row[0], order.index(row[1]))
-    ):
-        many = counts[number, kind, status, outcome]
-        answers = f"{many} {kind}{'s' * (many > 1)}"
-        terminalreporter.write_line(f"{number}  {answers:<16} {status:<17} {outcome}")

@@ -116,6 +116,12 @@ def waiting(page: Page) -> list[str]:
     )
 
 
+def save(page: Page) -> None:
+    """Writes the notebook to its file."""
+    page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty")
+
+
 def type_over(cell: Locator, code: str) -> None:
     """Replaces the code of a cell, in its editor."""
     cell.locator(".cm-content").click()

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import abridged
 import attrs
+import books
 import numpy as np
 import pandas as pd
 import pytest
@@ -119,7 +119,7 @@ def ray(tmp_path_factory):
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebook")
-    copy = abridged.write(folder, abridged.TRAINING_ALONE, short_episodes=True)
+    copy = books.write_copy("03", folder, books.DERIVATION)
     command = [sys.executable, "-m", "papermill", str(copy), "out.ipynb"]
     return execute("notebook", folder, [*command, *as_text({**OFF_DEFAULT, "run_dir": "run"})])
 
