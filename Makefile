@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run sweep watch results peers standard robustness doctor test browser slow wheel check mutants torture soak bench bench-scaling bench-collection ray-results lab tensorboard site badges lock clean
+.PHONY: help setup run sweep watch doctor test browser slow wheel check mutants torture soak bench bench-scaling lab tensorboard site badges lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -26,18 +26,6 @@ run: setup ## train the Minitaur: notebooks/03_sac_minitaur.ipynb into a new fol
 
 sweep: setup ## several seeds in parallel, then compared (SEEDS='0 1 2' ARGS='-p gamma 0.98')
 	@$(PY) -m labkit.cli.main sweep notebooks/03_sac_minitaur.ipynb --seeds '$(SEEDS)' $(ARGS)
-
-results: setup ## run what is missing of the tracked study (hours), write results/minitaur/README.md
-	@$(PY) scripts/results.py $(ARGS)
-
-peers: setup ## other libraries on the Minitaur (hours), write results/minitaur/peers/README.md
-	@$(PY) scripts/peers.py $(ARGS)
-
-standard: setup ## SAC on three standard robots next to published curves (hours), write results/standard/README.md
-	@$(PY) scripts/standard.py $(ARGS)
-
-robustness: setup ## the tracked policies under disturbances, what is missing of it: results/minitaur/robustness/
-	@$(PY) scripts/robustness.py $(ARGS)
 
 watch: ## where the clip of the tracked policy is; REPLAY=1 runs that policy and records a new one
 ifdef REPLAY
@@ -98,13 +86,6 @@ badges: setup ## badges for Colab and Binder in README.md and the notebooks: mak
 
 bench-scaling: setup ## gradient steps/s with 1, 2 and 4 replicas: benchmarks/results/scaling.png
 	@$(PY) -m benchmarks.scaling $(ARGS)
-
-bench-collection: setup ## env steps/s of 1, 2 and 4 rollout workers: benchmarks/results/collection.png
-	@$(PY) -m benchmarks.collection $(ARGS)
-
-ray-results: setup ## the tracked runs of notebook 04, an afternoon; resumes after a stop
-	@$(PY) -m benchmarks.lunarlander
-	@$(PY) -m benchmarks.ray_vs_local
 
 lock: ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade for newer versions)
 	@scripts/lock.sh $(ARGS)
