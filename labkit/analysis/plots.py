@@ -34,9 +34,9 @@ def curves(found: Sequence[StoredRun], budget: int, *, published: bool = False) 
     With five seeds or more, the bootstrap interval is shaded. The baseline is black. The six other
     settings with the best final scores have a colour, further ones are grey. With more than
     `MOST_WITH_SEEDS` settings, the single seeds are left out. With `published`, published results
-    for the Minitaur are drawn too. See `runs.scores` for the runs that are left out, and the error.
+    for the Minitaur are drawn too. See `runs.scores_at` for the runs that are left out, and the error.
     """
-    scores, _ = stored.scores(found, budget)
+    scores, _ = stored.scores_at(found, budget)
     order = list(stored.rank(scores).index)
     kept = [run for run in found if run.path in set(scores.path)]
     tables = {name: curve([r for r in kept if r.setting == name], budget) for name in order}
@@ -109,7 +109,7 @@ def _published(axes: Axes) -> None:
 
 
 def ranking(table: pd.DataFrame, repeated: pd.DataFrame | None = None) -> Figure:
-    """Draws each seed's final return (see `runs.scores`) as a dot, the best setting at the top.
+    """Draws each seed's final return (see `runs.scores_at`) as a dot, the best setting at the top.
 
     The baseline is black, with a dashed line at its interquartile mean. `repeated` is a table like
     `table`, with further runs of the same seeds. They are drawn as rings, and do not count.

@@ -141,7 +141,7 @@ def common_budget(runs: Sequence[StoredRun]) -> int:
 # --- tables
 
 
-def scores(runs: Sequence[StoredRun], budget: int) -> tuple[pd.DataFrame, list[str]]:
+def scores_at(runs: Sequence[StoredRun], budget: int) -> tuple[pd.DataFrame, list[str]]:
     """The score of each run after `budget` gradient steps; see `StoredRun.evaluation_at`.
 
     Only the runs with the most episodes in this evaluation count: the mean of fewer episodes has a
@@ -179,7 +179,7 @@ def scores(runs: Sequence[StoredRun], budget: int) -> tuple[pd.DataFrame, list[s
 
 
 def rank(table: pd.DataFrame) -> pd.DataFrame:
-    """Ranks the settings in `scores` by the interquartile mean (IQM) of their seeds' returns.
+    """Ranks the settings in `scores_at` by the interquartile mean (IQM) of their seeds' returns.
 
     Returns:
         One row per setting, best first, indexed by name, with the columns seeds (number), iqm, low
@@ -200,7 +200,7 @@ def compare(table: pd.DataFrame, baseline: str = BASELINE) -> pd.DataFrame:
     """Compares the interquartile mean (IQM) of each setting with that of the baseline.
 
     Args:
-        table: as of `scores`, each seed once, two seeds or more of each setting. Without the
+        table: as of `scores_at`, each seed once, two seeds or more of each setting. Without the
             baseline, the result is empty.
         baseline: its name.
 
