@@ -1,4 +1,4 @@
-"""The tracked runs of `benchmarks/cartpole_replay.py`: curves, scores and tests (notebook 02)."""
+"""The tracked runs of a DQN with five replay memories: scores and tests (notebook 02)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +28,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def reported(table: pd.DataFrame) -> pd.DataFrame:
-    """The runs that the page and the notebook report: other seeds, at the chosen learning rates."""
+    """The runs that the notebook reports: other seeds, at the chosen learning rates."""
     rates = table.memory.map(chosen_rates(table))
     return table[(table.seed < FIRST_TUNING_SEED) & (table.learning_rate == rates)]
 
@@ -36,12 +36,6 @@ def reported(table: pd.DataFrame) -> pd.DataFrame:
 def at_common_rate(table: pd.DataFrame) -> pd.DataFrame:
     """The runs of all memories on the reported seeds with `COMMON_RATE`."""
     return table[(table.seed < FIRST_TUNING_SEED) & (table.learning_rate == COMMON_RATE)]
-
-
-def replaced(table: pd.DataFrame) -> pd.DataFrame:
-    """Runs on the reported seeds that are in neither of these tables."""
-    shown = reported(table).index.union(at_common_rate(table).index)
-    return table[(table.seed < FIRST_TUNING_SEED) & ~table.index.isin(shown)]
 
 
 def scores(table: pd.DataFrame) -> pd.DataFrame:

@@ -4,32 +4,27 @@ Every condition is played with the same seeds. A seed fixes the robot that the e
 randomisation draws, so that conditions differ in the disturbance alone.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from labkit.analysis import statistics
 from labkit.environments import disturbance
 from labkit.environments.disturbance import Disturbance
 from labkit.environments.seeding import raw_env
 from labkit.errors import ParameterError
+from labkit.plotting import style
 from labkit.runtime import quiet
-from labkit.sac.rollout import play_episode
-from labkit.training import saved_weights
 from labkit.training.run_directory import TRACKED_POLICY
 
-if TYPE_CHECKING:
-    from tf_agents.environments.py_environment import PyEnvironment
-
-RESULTS = Path(__file__).parents[2] / "results" / "minitaur"  # only in the repository
-FIRST_SEED = 6_000  # of the episodes: no evaluation of a tracked run has these
+EPISODES = Path(__file__).parents[2] / "results" / "minitaur" / "robustness" / "episodes.csv"
 FULL_LENGTH = 1000  # env steps until the time limit
 UNDISTURBED = "undisturbed"
-COLUMNS = ["policy", "weights", "factor", "value", "seed", "return", "length", "distance"]
 BROKEN = 0.5  # a policy is broken where its return is below this share of the undisturbed one
 
 
@@ -56,61 +51,6 @@ FACTORS = (
     Factor("control_latency_seconds", "control latency (s)", 0, (0.004, 0.006, 0.008, 0.01, 0.02)),
     Factor("temperature", "sampling temperature", 0, (0.5, 1, 1.5)),
 )
-Condition = tuple[str, float]  # a factor's name and value; `UNDISTURBED` has the value 0
-
-
-def conditions() -> list[Condition]:
-    """The undisturbed robot first, then every value of every factor."""
-    return [
-        (UNDISTURBED, 0.0),
-        *((factor.name, float(v)) for factor in FACTORS for v in factor.values),
-    ]
-
-
-def missing(played: pd.DataFrame, weights: str, episodes: int) -> Iterator[tuple[Condition, int]]:
-    """The conditions and seeds that were not played, seed by seed.
-
-    If it is stopped early, the numbers of episodes of two conditions differ by at most one.
-
-    Args:
-        played: a table with `COLUMNS`.
-        weights: fingerprint of the policy, see `saved_weights.fingerprint`.
-        episodes: of each condition.
-    """
-    own = played[played.weights == weights]
-    done = set(zip(own.factor, own.value, own.seed, strict=True))
-    for seed in range(FIRST_SEED, FIRST_SEED + episodes):
-        for factor, value in conditions():
-            if (factor, value, seed) not in done:
-                yield (factor, value), seed
-
-
-class Player:
-    """Plays episodes of one policy; environments are kept, since making one takes a while."""
-
-    def __init__(self, folder: Path):
-        """`folder` is a run directory, or a tracked policy.
-
-        Raises:
-            ParameterError: see `saved_weights.load_policy`.
-        """
-        self.weights = saved_weights.fingerprint(folder)
-        self._name, self._actor = folder.name, saved_weights.load_policy(folder)
-        self._environments: dict[Disturbance, PyEnvironment] = {}
-
-    def play(self, condition: Condition, seed: int) -> dict[str, Any]:
-        """One episode as a row with `COLUMNS`: return, length in env steps, distance in metres."""
-        factor, value = condition
-        fields = {} if factor in (UNDISTURBED, "temperature") else {factor: value}
-        changed = Disturbance(**fields)
-        if changed not in self._environments:
-            self._environments[changed] = disturbance.make(changed)
-        env = self._environments[changed]
-        env.seed(seed)
-        policy = self._actor.at(value if factor == "temperature" else 0.0, seed)
-        found = [round(float(number), 5) for number in play_episode(env, policy)]
-        row = (self._name, self.weights, factor, value, seed, found[0], int(found[1]), found[2])
-        return dict(zip(COLUMNS, row, strict=True))
 
 
 # --- results
@@ -119,14 +59,19 @@ class Player:
 def summary(played: pd.DataFrame) -> pd.DataFrame:
     """One row for each condition of one policy; each factor has a row for the undisturbed robot.
 
-    Columns: factor, value, episodes, iqm, low, high (bootstrap interval of the interquartile mean;
-    NaN from fewer than five episodes), best, mean, falls (share of the episodes), distance (mean,
-    m).
+    Columns: factor, value, episodes, iqm, low, high (bootstrap interval of the interquartile mean),
+    mean, falls (share of the episodes), distance (mean, m).
     """
     rows = []
     for factor in FACTORS:
         for value in sorted({factor.neutral, *factor.values}):
-            rows.append(_row(select(played, factor, value), factor.name, value))
+            episodes = select(played, factor, value)
+            returns = episodes["return"].tolist()
+            low, high = statistics.bootstrap_interval(returns) or (np.nan, np.nan)
+            row = {"factor": factor.name, "value": float(value), "episodes": len(returns)}
+            row |= {"iqm": statistics.interquartile_mean(returns), "low": low, "high": high}
+            row |= {"mean": np.mean(returns), "falls": (episodes.length < FULL_LENGTH).mean()}
+            rows.append({**row, "distance": episodes.distance.mean()})
     return pd.DataFrame(rows)
 
 
@@ -137,38 +82,21 @@ def select(played: pd.DataFrame, factor: Factor, value: float) -> pd.DataFrame:
     return played[(played.factor == factor.name) & np.isclose(played.value, value)]
 
 
-def _row(episodes: pd.DataFrame, factor: str, value: float) -> dict[str, Any]:
-    returns = episodes["return"].tolist()
-    low, high = statistics.bootstrap_interval(returns) or (np.nan, np.nan)
-    return {
-        "factor": factor,
-        "value": float(value),
-        "episodes": len(returns),
-        "iqm": statistics.interquartile_mean(returns) if returns else np.nan,
-        "low": low,
-        "high": high,
-        "best": max(returns, default=np.nan),
-        "mean": float(np.mean(returns)) if returns else np.nan,
-        "falls": float((episodes.length < FULL_LENGTH).mean()) if returns else np.nan,
-        "distance": float(episodes.distance.mean()) if returns else np.nan,
-    }
-
-
 def breaking_point(table: pd.DataFrame, factor: Factor, direction: int) -> float | None:
     """The first value at which the policy is broken, going up (+1) or down (−1) from the neutral.
 
     The policy is broken at a value if even the high end of the interval is below `BROKEN` times the
-    interquartile mean of the undisturbed episodes. With fewer than five episodes, the best episode
-    replaces the high end. The result is None if no value on that side breaks the policy, or if the
-    undisturbed policy has no positive return, or no episode.
+    interquartile mean of the undisturbed episodes. The result is None if no value on that side
+    breaks the policy.
     """
     rows = table[table.factor == factor.name].sort_values("value", ascending=direction > 0)
-    whole = _undisturbed(factor, rows)
-    if not whole > 0:  # also if it is NaN
-        return None
     side = rows[(rows.value - factor.neutral) * direction > 0]
-    broken = side[side.high.fillna(side.best) < BROKEN * whole]
+    broken = side[side.high < _threshold(rows, factor)]
     return None if broken.empty else float(broken.value.iloc[0])
+
+
+def _threshold(rows: pd.DataFrame, factor: Factor) -> float:
+    return BROKEN * float(rows.iqm[rows.value == factor.neutral].item())
 
 
 def verdict(factor: Factor, table: pd.DataFrame) -> str:
@@ -178,60 +106,25 @@ def verdict(factor: Factor, table: pd.DataFrame) -> str:
     whole interval.
     """
     rows, name = table[table.factor == factor.name], factor.label.split(" (")[0]
-    others = rows[(rows.value != factor.neutral) & rows.iqm.notna()]
-    if others.empty:
-        return f"{name}: no episode was played"
-    whole = _undisturbed(factor, rows)
-    if np.isnan(whole):
-        return f"{name}: there is no undisturbed episode to compare with"
-    if whole <= 0:
-        return f"{name}: the undisturbed policy has no positive return, so no breaking point"
-    threshold = BROKEN * whole
-    uncertain = others[(others.iqm < threshold) & (others.high.fillna(others.best) >= threshold)]
-    if broken := [_at(factor, rows, value) for value in breaking_points(factor, table)]:
+    others, threshold = rows[rows.value != factor.neutral], _threshold(rows, factor)
+
+    def at(value: float) -> str:
+        row = rows[rows.value == value].iloc[0]
+        interval = f"interval {row.low:+.2f} to {row.high:+.2f}"
+        return f"{factor.with_unit(value)} (IQM {row.iqm:+.2f}, {interval})"
+
+    points = [breaking_point(table, factor, way) for way in (-1, 1)]
+    if broken := [at(value) for value in points if value is not None]:
         text = f"{name}: the policy breaks at {' and at '.join(broken)}"
     else:
-        lowest = float(others.value[others.iqm.idxmin()])
-        text = f"{name}: the policy breaks at no tested value; the lowest IQM is at "
-        text += _at(factor, rows, lowest)
-    for value in uncertain.value:
+        lowest = at(float(others.value[others.iqm.idxmin()]))
+        text = f"{name}: the policy breaks at no tested value; the lowest IQM is at {lowest}"
+    for value in others.value[(others.iqm < threshold) & (others.high >= threshold)]:
         text += (
             f"; at {factor.with_unit(value)} the IQM is below the threshold of {threshold:+.2f}, "
             "but not its whole interval"
         )
     return text
-
-
-def _undisturbed(factor: Factor, rows: pd.DataFrame) -> float:
-    """The interquartile mean of the undisturbed episodes; NaN if there are none."""
-    return float(rows.iqm[rows.value == factor.neutral].item())
-
-
-def breaking_points(factor: Factor, table: pd.DataFrame) -> list[float]:
-    """See `breaking_point`: the values below and above the neutral one, if there are any."""
-    points = [breaking_point(table, factor, way) for way in (-1, 1)]
-    return [value for value in points if value is not None]
-
-
-def breaks_at(factor: Factor, table: pd.DataFrame) -> str:
-    """`4 kg`, or `no tested value`; `unknown` without undisturbed episodes."""
-    if np.isnan(_undisturbed(factor, table[table.factor == factor.name])):
-        return "unknown"
-    points = breaking_points(factor, table)
-    return " and ".join(factor.with_unit(value) for value in points) or "no tested value"
-
-
-def _at(factor: Factor, rows: pd.DataFrame, value: float) -> str:
-    """`0.02 s (IQM +3.10, interval +2.00 to +4.10)`."""
-    row: Any = rows[rows.value == value].iloc[0]
-    return f"{factor.with_unit(value)} (IQM {row.iqm:+.2f}, {interval(row)})"
-
-
-def interval(row: Any) -> str:
-    """The interval of a row of `summary` as text."""
-    if np.isnan(row.low):
-        return f"best {row.best:+.2f} of {row.episodes}, too few for an interval"
-    return f"interval {row.low:+.2f} to {row.high:+.2f}"
 
 
 # --- what the environment already varies
@@ -286,21 +179,80 @@ def base_mass_kg() -> float:
     return float(raw.minitaur.GetBaseMassFromURDF())
 
 
-def tracked() -> pd.DataFrame:
-    """The tracked episodes of the tracked policy, a table with `COLUMNS`.
+def tracked(policy: str = TRACKED_POLICY.name) -> pd.DataFrame:
+    """The tracked episodes of a policy, a row each.
+
+    Columns: policy, weights (fingerprint of the policy), factor (`UNDISTURBED` or the name of a
+    factor), value, seed, return, length (env steps), distance (m).
 
     Raises:
-        ParameterError: there is no repository with results, or no episode of these weights.
+        ParameterError: there is no repository with results.
     """
-    played = read(RESULTS / "robustness" / "episodes.csv")
-    own = played[played.weights == saved_weights.fingerprint(RESULTS / TRACKED_POLICY.name)]
-    if own.empty:
-        raise ParameterError("no tracked episodes of the tracked policy: run `make robustness`")
-    return own
+    if not EPISODES.exists():
+        raise ParameterError("no tracked episodes: they are in the repository only")
+    played = pd.read_csv(EPISODES, dtype={"policy": str, "weights": str, "factor": str})
+    return played[played.policy == policy]
 
 
-def read(file: Path) -> pd.DataFrame:
-    """The episodes in a CSV file with `COLUMNS`; an empty table if the file does not exist."""
-    if not file.exists():
-        return pd.DataFrame(columns=COLUMNS)
-    return pd.read_csv(file, dtype={"policy": str, "weights": str, "factor": str})
+# --- figure
+
+INTERVAL = "interquartile mean, nominal 95 % interval"
+SPREAD = 0.05  # width of the dots of a value, as a share of the range of values
+
+
+def card(played: pd.DataFrame, base_mass_kg: float, title: str) -> Figure:
+    """Draws a panel for each factor: every episode, and the interquartile mean with its interval.
+
+    The dots of a value are spread to its left, so that equal returns do not hide each other. The
+    dashed line is the undisturbed robot. Grey is what the environment's own domain randomisation
+    covers, see `covered`; the dotted line is the threshold below which a policy counts
+    as broken.
+
+    Args:
+        played: the episodes of one policy, a table as of `tracked`.
+        base_mass_kg: mass of the base before the draw.
+        title: of the figure.
+    """
+    table = summary(played)
+    with style.subplots(10, 6.2, 2, 3, sharey=True) as (figure, grid):
+        for axes, factor in zip(grid.flat, FACTORS, strict=True):
+            _panel(axes, factor, played, table[table.factor == factor.name], base_mass_kg)
+        for axes in grid[:, 0]:
+            axes.set_ylabel("return of an episode")
+        handles, labels = grid.flat[0].get_legend_handles_labels()  # this panel has them all
+        kept = dict(zip(labels, handles, strict=True))
+        figure.legend(list(kept.values()), list(kept), loc="outside lower left", ncols=3)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+def _panel(
+    axes: Axes, factor: Factor, played: pd.DataFrame, rows: pd.DataFrame, base_mass_kg: float
+) -> None:
+    within = covered(factor, base_mass_kg)
+    if within:
+        axes.axvspan(*within, color="#ececec", label="covered by domain randomisation")
+    whole = rows.iqm[rows.value == factor.neutral].item()
+    axes.axhline(whole, color=style.GREY, linestyle="--", linewidth=1, label="undisturbed")
+    half = BROKEN * whole
+    look: dict[str, Any] = {"color": style.ORANGE, "linestyle": ":", "linewidth": 1.2}
+    axes.axhline(half, label="threshold: half of undisturbed", **look)
+    generator = np.random.default_rng(0)
+    spread = SPREAD * np.ptp(rows.value)
+    for value in rows.value:
+        returns = select(played, factor, value)["return"]
+        places = value - generator.uniform(0.2, 1, len(returns)) * spread
+        look = {"color": style.GREY, "alpha": 0.6, "linewidths": 0, "label": "an episode"}
+        axes.scatter(places, returns, 9, **look)
+    values, iqm, low, high = rows[["value", "iqm", "low", "high"]].to_numpy(float).T
+    axes.errorbar(
+        values,
+        iqm,
+        (iqm - low, high - iqm),
+        color=style.BLUE,
+        marker="o",
+        ms=4,
+        capsize=3,
+        label=INTERVAL,
+    )
+    axes.set_xlabel(factor.label)
