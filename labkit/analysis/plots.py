@@ -34,7 +34,7 @@ def curves(found: Sequence[StoredRun], budget: int, *, published: bool = False) 
     With five seeds or more, the bootstrap interval is shaded. The baseline is black. The six other
     settings with the best final scores have a colour, further ones are grey. With more than
     `MOST_WITH_SEEDS` settings, the single seeds are left out. With `published`, published results
-    for the Minitaur are drawn too. See `runs.scores_at` for the runs that are left out, and the error.
+    for the Minitaur are drawn too. `runs.scores_at` says which runs are left out.
     """
     scores, _ = stored.scores_at(found, budget)
     order = list(stored.rank(scores).index)

@@ -90,9 +90,8 @@ def find_runs(folders: Folder | Iterable[Folder]) -> tuple[list[StoredRun], list
         except ParameterError as error:
             damaged.append(f"left out: {error}")
     if not runs:
-        where = ", ".join(repr(str(folder)) for folder in listed)
         why = f" ({damaged[0]})" if damaged else ""
-        raise ParameterError(f"`runs` must be a folder with at least one run, got {where}{why}")
+        raise invalid("runs", ", ".join(map(str, listed)), f"a folder with at least one run{why}")
     return runs, damaged
 
 
@@ -119,16 +118,17 @@ def relative_to(runs: Sequence[StoredRun], baseline: str) -> list[StoredRun]:
 
 
 def common_budget(runs: Sequence[StoredRun]) -> int:
-    """The number of gradient steps after which most runs have an evaluation of full length.
+    """The gradient steps after which most finished runs have as many episodes as in any evaluation.
 
-    Full length is the most episodes of any evaluation of the run: those of the final one. So a run
-    that was stopped does not decide. Of several such numbers it is the largest.
+    The final evaluation has the most. Of several such numbers it is the largest. Runs that were
+    stopped do not decide, unless all were.
 
     Raises:
         ParameterError: no run was evaluated after step 0.
     """
     counts = collections.Counter[int]()
-    for run in runs:
+    finished = [r for r in runs if (r.evaluations.gradient_step >= r.config.num_iterations).any()]
+    for run in finished or runs:
         trained = run.evaluations[run.evaluations.gradient_step > 0]
         episodes = trained.eval_returns.map(len)
         counts.update({int(step) for step in trained.gradient_step[episodes == episodes.max()]})
@@ -183,16 +183,13 @@ def rank(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per setting, best first, indexed by name, with the columns seeds (number), iqm, low
-        and high (nominal 95 % bootstrap interval of the IQM, NaN for fewer than five seeds), worst
-        and best.
+        and high (nominal 95 % bootstrap interval of the IQM, NaN for fewer than five seeds).
     """
     rows = {}
     for name, values in table.groupby("setting")["return"]:
         ends = statistics.bootstrap_interval(values.tolist()) or (np.nan, np.nan)
-        iqm = statistics.interquartile_mean(values.tolist())
-        rows[str(name)] = (len(values), iqm, *ends, values.min(), values.max())
-    columns = ["seeds", "iqm", "low", "high", "worst", "best"]
-    ranked = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+        rows[str(name)] = (len(values), statistics.interquartile_mean(values.tolist()), *ends)
+    ranked = pd.DataFrame.from_dict(rows, orient="index", columns=["seeds", "iqm", "low", "high"])
     return ranked.sort_values("iqm", ascending=False).rename_axis("setting")
 
 

@@ -39,7 +39,7 @@ def bootstrap_interval(values: Sequence[float]) -> Interval | None:
     """
     if len(values) < MIN_SEEDS_FOR_INTERVAL:
         return None
-    drawn = np.random.default_rng(0).choice(np.asarray(values, float), (RESAMPLES, len(values)))
+    drawn = np.random.RandomState(0).choice(np.asarray(values, float), (RESAMPLES, len(values)))
     ends = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
     low, high = np.quantile(stats.trim_mean(drawn, 0.25, axis=1), ends)
     return float(low), float(high)
