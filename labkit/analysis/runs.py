@@ -207,8 +207,7 @@ def compare(table: pd.DataFrame, baseline: str = BASELINE) -> pd.DataFrame:
         corrected (p by Holm's method for the number of rows); see `statistics.iqm_difference`.
     """
     groups = {str(name): list(group) for name, group in table.groupby("setting")["return"]}
-    theirs = groups.pop(baseline, None)
-    rows = {}
+    theirs, rows = groups.pop(baseline, []), {}
     for name, ours in groups.items() if theirs else ():
         difference, interval, p = statistics.iqm_difference(ours, theirs)
         rows[name] = (len(ours), difference, *interval, p)

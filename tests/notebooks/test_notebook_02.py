@@ -14,7 +14,7 @@ import nbformat
 import papermill
 import pytest
 
-from labkit.analysis import replay_results
+from labkit.teaching import replay_results
 from labkit.teaching import replay_memories
 from labkit.teaching.buffer_comparison import NO_REVERB
 from labkit.teaching.dqn_config import DQNConfig

@@ -11,7 +11,7 @@ import first_cells
 import nbformat
 import papermill
 import pytest
-from test_compare import write_run
+from test_runs import write_run
 
 from labkit.errors import ParameterError
 from labkit.training.run_directory import TRACKED_POLICY

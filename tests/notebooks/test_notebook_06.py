@@ -10,7 +10,7 @@ import numpy as np
 import papermill
 import pytest
 
-from labkit.analysis import robustness
+from labkit.teaching import robustness
 from labkit.errors import ParameterError
 from labkit.teaching import playground
 from labkit.teaching.playground import Setting

@@ -16,7 +16,7 @@ import nbformat
 import pandas as pd
 import pytest
 from exercise_answers import ALSO_RIGHT, WRONG
-from test_compare import write_run
+from test_runs import write_run
 
 from labkit.errors import ParameterError
 from labkit.teaching import exercises
