@@ -52,7 +52,7 @@ SMALL = {
         "collectors": "(1,)",
         "minitaur_iterations": 0,
     },
-    "05_compare_runs": {"runs": str(ROOT / "results" / "minitaur" / "v0.1" / "study")},
+    "05_compare_runs": {"runs": str(ROOT / "results" / "minitaur" / "study")},
     "06_policy_playground": {
         "policy": str(ROOT / TRACKED_POLICY),
         "seconds": 2,

@@ -245,8 +245,7 @@ def test_the_second_policy_is_as_the_summary_says(committed):
     said = "\n".join(cell.source for cell in committed.cells if cell.cell_type == "markdown")
     assert "40 % of its episodes end in a fall without a disturbance, none with 6 kg" in said
     assert "and 85 % at a friction of 1.5" in said
-    table = robustness.read(POLICY.parent / "robustness" / "episodes.csv")
-    other = table[table.policy == "best"]
+    other = robustness.tracked("best")
     shares = [
         (other.length[(other.factor == factor) & (other.value == value)] < 1000).mean()
         for factor, value in (("undisturbed", 0), ("payload_kg", 6.0), ("foot_friction", 1.5))
