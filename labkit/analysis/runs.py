@@ -80,7 +80,7 @@ def find_runs(folders: Folder | Iterable[Folder]) -> tuple[list[StoredRun], list
     listed, paths = list(folders), set[Path]()
     for folder in listed:
         if not isinstance(folder, str | os.PathLike) or not Path(folder).is_dir():
-            raise invalid("runs", folder, "an existing folder, or a list of folders")
+            raise invalid("runs", folder, "an existing folder")
         paths.update(file.parent for file in Path(folder).rglob("config.json"))
     runs, damaged = [], []
     for path in sorted(paths):
@@ -111,7 +111,7 @@ def relative_to(runs: Sequence[StoredRun], baseline: str) -> list[StoredRun]:
     members = members or [run for run in runs if baseline in run.path.parts]
     if len({run.setting for run in members}) != 1:
         known = ", ".join(sorted({repr(run.setting) for run in runs}, key=len))
-        allowed = f"a folder whose runs have one setting, or one of these: {known}"
+        allowed = f"a folder in `runs` whose runs have one setting, or one of these: {known}"
         raise invalid("baseline", baseline, allowed)
     base = members[0].config
     return [attrs.evolve(run, setting=setting_name(run.config, base)) for run in runs]

@@ -80,7 +80,7 @@ def test_a_baseline_is_a_setting_or_a_folder_of_one(folder):
         with pytest.raises(ParameterError) as error:
             relative_to(found, wrong)
         assert str(error.value) == (
-            "`baseline` must be a folder whose runs have one setting, or one of these: "
+            "`baseline` must be a folder in `runs` whose runs have one setting, or one of these: "
             f"'defaults', 'gamma 0.5', got {wrong!r}"
         )
 
