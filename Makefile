@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run sweep watch doctor test browser slow wheel check mutants torture soak bench bench-scaling lab tensorboard site badges lock clean
+.PHONY: help setup run sweep study watch doctor test browser slow wheel check mutants torture soak bench bench-scaling lab tensorboard site badges lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -26,6 +26,9 @@ run: setup ## train the Minitaur: notebooks/03_sac_minitaur.ipynb into a new fol
 
 sweep: setup ## several seeds in parallel, then compared (SEEDS='0 1 2' ARGS='-p gamma 0.98')
 	@$(PY) -m labkit.cli.main sweep notebooks/03_sac_minitaur.ipynb --seeds '$(SEEDS)' $(ARGS)
+
+study: setup ## train what is missing of the Minitaur study (hours), write results/minitaur/study/README.md
+	@$(PY) scripts/study.py $(ARGS)
 
 watch: ## where the clip of the tracked policy is; REPLAY=1 runs that policy and records a new one
 ifdef REPLAY

@@ -60,11 +60,11 @@ def measure(quick: bool, with_peers: bool, repeats: int) -> dict[str, Any]:
     """Runs all measurements, one process at a time."""
     size = QUICK if quick else FULL
     results: dict[str, Any] = {"machine": machine(), "settings": list(size), "repeats": repeats}
-    compared = implementations.list_implementations(with_peers)
-    results["implementations"] = implementations.run_in_rounds(compared, repeats, size)
     print("  floor, breakdown ...", flush=True)
     for name in ("floor", "breakdown"):
         results[name] = implementations.run(f"benchmarks.{name}", size)
+    compared = implementations.list_implementations(with_peers)
+    results["implementations"] = implementations.run_in_rounds(compared, repeats, size)
     return results
 
 
