@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run sweep watch doctor test check browser wheel nightly mutants torture soak bench lab tensorboard site badges lock clean
+.PHONY: help setup run sweep study watch doctor test check browser wheel nightly mutants torture soak bench bench-scaling lab tensorboard site badges lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -23,6 +23,9 @@ run: setup ## train the Minitaur: notebooks/03_sac_minitaur.ipynb into a new fol
 
 sweep: setup ## several seeds in parallel, then compared (SEEDS='0 1 2' ARGS='-p gamma 0.98')
 	@$(PY) -m labkit.cli.main sweep notebooks/03_sac_minitaur.ipynb --seeds '$(SEEDS)' $(ARGS)
+
+study: setup ## train what is missing of the Minitaur study (hours), write results/minitaur/study/README.md
+	@$(PY) scripts/study.py $(ARGS)
 
 watch: ## where the clip of the tracked policy is; REPLAY=1 runs that policy and records a new one
 ifdef REPLAY
@@ -79,6 +82,9 @@ site: setup ## static pages in site/: notebooks, results, API reference; links c
 
 badges: setup ## badges for Colab and Binder in README.md and the notebooks: make badges REPO=owner/name
 	@$(PY) scripts/front.py --repo "$(REPO)"
+
+bench-scaling: setup ## gradient steps/s with 1, 2 and 4 replicas: benchmarks/results/scaling.png
+	@$(PY) -m benchmarks.scaling $(ARGS)
 
 lock: ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade for newer versions)
 	@scripts/lock.sh $(ARGS)

@@ -1,4 +1,4 @@
-"""Time of each component of labkit's iteration, in the training loop and alone: wall and CPU.
+"""Time of each component of labkit's iteration, in the training loop and alone.
 
 This runs in a separate process, because its probes slow the loop down a little. `probe` wraps
 functions that `labkit.training.local` calls. If one of them moves, `probe` must follow; `main`
@@ -7,7 +7,6 @@ raises an error that names every probe that was never called.
 
 import argparse
 import concurrent.futures
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 
 import labkit
-from benchmarks import thread_time
 from benchmarks.run_labkit import configure, time_training
 from benchmarks.stopwatch import per_call_ms, worker
 from labkit.environments.seeding import raw_env
@@ -29,8 +27,6 @@ ENGINE, ENVIRONMENT, WRAPPERS = "physics engine", "environment's Python", "wrapp
 POLICY, WRITING, WAITING = "policy", "writing", "waiting for the gradient step"
 SAMPLING, GRADIENT = "sampling", "gradient step"  # in the loop, a gradient step includes sampling
 ACTS = (POLICY, ENGINE, ENVIRONMENT, WRAPPERS, WRITING, WAITING)  # in the acting thread
-LEARNS = (GRADIENT,)  # in the learning thread
-ACTING, REST = "acting thread", "sampling and other threads"
 
 
 class Probes:
@@ -83,7 +79,7 @@ def split(probes: Probes, iterations: int, wall_ms: float) -> dict[str, float]:
     """Milliseconds of one iteration by component; the rest of the acting thread comes last."""
     ms = {name: 1e3 * seconds / iterations for name, seconds in probes.seconds.items()}
     ms |= {ENVIRONMENT: ms["raw"] - ms[ENGINE], WRAPPERS: ms["env"] - ms["raw"]}
-    found = {name: ms[name] for name in (*ACTS, *LEARNS)}
+    found = {name: ms[name] for name in (*ACTS, GRADIENT)}
     return {**found, "the rest": wall_ms - sum(found[name] for name in ACTS)}
 
 
@@ -111,28 +107,6 @@ def calls_of(
     }
 
 
-def cpu_in_loop(
-    alone: dict[str, dict[int, float]], spent: dict[int, float], iterations: int
-) -> dict[str, float]:
-    """CPU milliseconds of one iteration by the part that each thread works for.
-
-    The acting thread runs the environment, the policy and the writer. TensorFlow's threads have no
-    names: those that worked for the gradient step while it ran alone are its threads. What is left
-    is mostly sampling.
-    """
-    acting, others = threading.get_native_id(), set(alone) - {GRADIENT}
-    learning = {
-        thread
-        for thread, ms in alone[GRADIENT].items()
-        if thread != acting and ms > max(alone[part].get(thread, 0.0) for part in others)
-    }
-    found: defaultdict[str, float] = defaultdict(float)
-    for thread, ms in spent.items():
-        part = ACTING if thread == acting else GRADIENT if thread in learning else REST
-        found[part] += ms / iterations
-    return dict(found)
-
-
 def main(options: argparse.Namespace) -> dict[str, Any]:
     """Measures the components alone and in the loop, and the loop's speed with probes.
 
@@ -145,27 +119,15 @@ def main(options: argparse.Namespace) -> dict[str, Any]:
     with labkit.quiet():
         calls = calls_of(parts, config)
         alone = {part: per_call_ms(call, count) for part, (call, count) in calls.items()}
-        cpu = {part: thread_time.of_call(call, 4 * count) for part, (call, count) in calls.items()}
-    probes, before = Probes(), {}
+    probes = Probes()
     probe(parts, probes)
-
-    def begin() -> None:
-        probes.clear()
-        before.update(thread_time.by_thread())
-
-    timed = time_training(parts, options.warmup, options.iterations, begin)
-    spent = thread_time.spent(before)
+    timed = time_training(parts, options.warmup, options.iterations, probes.clear)
     parts.close()
-    uncalled = [name for name in (ENGINE, POLICY, WRITING, *LEARNS) if not probes.calls[name]]
+    uncalled = [name for name in (ENGINE, POLICY, WRITING, GRADIENT) if not probes.calls[name]]
     if uncalled:
         raise RuntimeError(f"labkit.training.local no longer calls: {', '.join(uncalled)}")
-    return {
-        "alone": alone,
-        "cpu_alone": {part: sum(used.values()) for part, used in cpu.items()},
-        "in_loop": split(probes, options.iterations, timed["wall_ms"]),
-        "cpu_in_loop": cpu_in_loop(cpu, spent, options.iterations),
-        **timed,
-    }
+    in_loop = split(probes, options.iterations, timed["wall_ms"])
+    return {"alone": alone, "in_loop": in_loop, **timed}
 
 
 if __name__ == "__main__":

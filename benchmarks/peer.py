@@ -1,8 +1,9 @@
-"""What the peers' programs share; runs in .venv-peers, which has no labkit.
+"""A peer's own training loop on the same environment; runs in .venv-peers, which has no labkit.
 
 The peers are Stable-Baselines3 (PyTorch) and SBX (the same library in JAX).
 """
 
+import argparse
 import contextlib
 import os
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from benchmarks.stopwatch import Stopwatch
+from benchmarks.stopwatch import Stopwatch, worker
 
 NET = [256, 256]
 
@@ -54,8 +55,7 @@ def make(algorithm: str, env: gymnasium.Env, **settings: Any) -> OffPolicyAlgori
     Args:
         algorithm: "sb3_sac", "sbx_sac" or "sbx_crossq".
         env: trained on.
-        settings: of the algorithm's constructor; they replace those above, but `policy_kwargs`
-            are added to those above.
+        settings: of the algorithm's constructor, besides those above.
     """
     net: Any = NET
     if algorithm == "sb3_sac":
@@ -67,9 +67,7 @@ def make(algorithm: str, env: gymnasium.Env, **settings: Any) -> OffPolicyAlgori
 
         net = {"pi": NET, "qf": NET}
     work = {"train_freq": 1, "gradient_steps": 1, "batch_size": 256}
-    policy_kwargs = {"net_arch": net, **settings.pop("policy_kwargs", {})}
-    options = {**work, "seed": 0, **settings, "policy_kwargs": policy_kwargs}
-    return Algorithm("MlpPolicy", env, **options)
+    return Algorithm("MlpPolicy", env, seed=0, policy_kwargs={"net_arch": net}, **work, **settings)
 
 
 def use_threads(count: int) -> None:
@@ -108,3 +106,20 @@ def hidden_output() -> Iterator[None]:
         os.dup2(kept, 1)
         os.close(kept)
         os.close(null)
+
+
+def main(options: argparse.Namespace) -> dict[str, float]:
+    """Times the loop."""
+    use_threads(options.threads)
+    stopwatch = Stopwatch(options.warmup, options.iterations)
+    settings = {"learning_starts": options.initial, "device": "cpu"}
+    if options.actor_update_period > 1:  # SBX has it, Stable-Baselines3 has not
+        settings["policy_delay"] = options.actor_update_period
+    with hidden_output():
+        model = make(options.algorithm, minitaur(), **settings)
+        model.learn(10**9, callback=Ticking(stopwatch, options.initial))
+    return stopwatch.result()
+
+
+if __name__ == "__main__":
+    worker(main)

@@ -55,7 +55,6 @@ def configure(
         eval_interval=0,
         interim_eval_episodes=1,
         policy_save_interval=0,
-        action_repeat=1,
         collect_steps_per_iteration=1,
         **(plain if same_work else {}),
     )

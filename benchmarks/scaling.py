@@ -29,6 +29,7 @@ from labkit.sac.update import make_update
 from labkit.strategy import make_strategy
 
 ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "benchmarks" / "results"
 NETWORKS = {"the notebook's networks": (256, 256), "ten times wider": (2560, 2560)}
 GLOBAL, PER_REPLICA = "fixed global batch", "fixed batch per replica"
 WORKER_LIMIT_SECONDS = 300
@@ -206,26 +207,9 @@ def _panel(axes: Axes, found: list[dict[str, Any]]) -> None:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A smoke test: tiny networks, two replicas, once.")
-@click.option(
-    "--repeats",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Processes for each configuration.",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=2.0,
-    show_default=True,
-    help="Seconds timed in each process.",
-)
-@click.option(
-    *("--out", "out"),
-    type=click.Path(path_type=Path),
-    default=ROOT / "benchmarks" / "results",
-    help="Folder of scaling.json and scaling.png.",
-)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Rounds.")
+@click.option("--seconds", type=float, default=2.0, show_default=True, help="Timed, each process.")
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, help="Output folder.")
 @click.option("--figure-only", is_flag=True, help="Draws scaling.png anew from scaling.json.")
 @click.option("--case", "case_json", hidden=True, help="Measures one configuration here.")
 def main(

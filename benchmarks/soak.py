@@ -5,7 +5,6 @@ and saved policies occur as often as in a run of millions of steps. The replay t
 twentieth of the run; whatever grows later is a leak. Writes results/soak.csv.
 """
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -18,8 +17,8 @@ import click
 import gym
 import numpy as np
 import pandas as pd
+import psutil
 
-from benchmarks.stopwatch import resident_mib
 from labkit.training import run_directory
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -54,8 +53,9 @@ class WatchedRun(run_directory.Run):
     def log(self, **values: float) -> None:
         """Writes the row and records gradient step, resident MiB and open files."""
         super().log(**values)
-        files = len(os.listdir("/proc/self/fd"))
-        self.usage.append((int(values["gradient_step"]), resident_mib(), files))
+        process = psutil.Process()
+        resident = process.memory_info().rss / 2**20
+        self.usage.append((int(values["gradient_step"]), resident, process.num_fds()))
 
 
 def measure(steps: int) -> pd.DataFrame:

@@ -57,13 +57,6 @@ class Stopwatch:
         }
 
 
-def resident_mib() -> float:
-    """Resident memory of this process in MiB."""
-    from labkit.teaching.memory import resident_bytes  # here, because .venv-peers has no labkit
-
-    return resident_bytes() / 2**20
-
-
 def per_call_ms(call: Callable[[], object], calls: int, rounds: int = 5) -> float:
     """Wall milliseconds of one call: the median over `rounds` of `calls` calls each."""
     times = []
@@ -90,7 +83,5 @@ def worker(main: Callable[[argparse.Namespace], dict[str, Any]]) -> None:
     parser.add_argument(
         "--same-work", action="store_true", help="labkit with the same work as the peers"
     )
-    parser.add_argument("--sizes", type=int, nargs="+", default=[], help="stored transitions")
-    parser.add_argument("--rounds", type=int, default=3, help="timings of each number of these")
     options = parser.parse_args()
     options.out.write_text(json.dumps(main(options)))

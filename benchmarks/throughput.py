@@ -1,6 +1,6 @@
-"""The throughput benchmark: labkit next to baselines, its time by component, its growth.
+"""The throughput benchmark: labkit next to baselines, and its time by component.
 
-make bench                    about 35 minutes on two cores; writes benchmarks/results/
+make bench                    about half an hour on two cores; writes benchmarks/results/
 make bench ARGS=--quick       a minute: a smoke test, whose numbers mean little
 make bench ARGS=--page        seconds: only writes the page and the figure from throughput.json
 """
@@ -11,8 +11,6 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,85 +23,49 @@ RESULTS = implementations.ROOT / "benchmarks" / "results"
 README = implementations.ROOT / "benchmarks" / "README.md"
 FULL = ("--warmup", "200", "--iterations", "1000", "--initial", "1000")
 QUICK = ("--warmup", "20", "--iterations", "40", "--initial", "300")
-GROWTH_FULL = ("--warmup", "100", "--iterations", "400")
-GROWTH_QUICK = ("--warmup", "10", "--iterations", "20", "--sizes", "1000", "4000")
 LOAD_SECONDS = 5
 MARKS = ("<!-- written by make bench: begin -->\n", "<!-- written by make bench: end -->\n")
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A smoke run, without the peers.")
-@click.option("--without-peers", is_flag=True, help="Leave SB3, SBX and labkit 0.1 out.")
-@click.option(
-    "--repeats",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Runs of each implementation.",
-)
+@click.option("--without-peers", is_flag=True, help="Leave SB3 and SBX out.")
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Rounds.")
 @click.option("--page", "only_page", is_flag=True, help="Do not measure; use throughput.json.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Output folder.")
 def main(quick: bool, without_peers: bool, repeats: int, only_page: bool, out: Path | None) -> None:
     """Measures, prints, and writes throughput.json and throughput.png."""
-    if only_page:
-        write(json.loads((RESULTS / "throughput.json").read_text()), RESULTS, into_readme=True)
-        return
-    started = time.monotonic()
     out = out or (RESULTS / "quick" if quick else RESULTS)
-    results = measure(quick, not (quick or without_peers), 1 if quick else repeats)
-    results["minutes"] = round((time.monotonic() - started) / 60, 1)
-    write(results, out, into_readme=out == RESULTS)
+    if only_page:
+        results = json.loads((out / "throughput.json").read_text())
+    else:
+        started = time.monotonic()
+        results = measure(quick, not (quick or without_peers), 1 if quick else repeats)
+        results["minutes"] = round((time.monotonic() - started) / 60, 1)
+    page = f"{describe(results)}\n\n{report.text(results)}"
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "throughput.json").write_text(json.dumps(results, indent=1) + "\n")
+    report.figure(results).savefig(out / "throughput.png", dpi=110)
+    if out == RESULTS:
+        head, rest = README.read_text().split(MARKS[0])
+        _, tail = rest.split(MARKS[1])
+        page = f"{describe(results)}\n\n{report.text(results)}"
+        README.write_text(f"{head}{MARKS[0]}\n{page}\n{MARKS[1]}{tail}")
     print(
         f"\n{describe(results)}\n\n{report.text(results)}\n{out}/throughput.json and .png written"
     )
-    if missing := {"floor", "breakdown", "growth"} - set(results):
-        raise click.ClickException(f"not measured: {', '.join(sorted(missing))}")
 
 
 def measure(quick: bool, with_peers: bool, repeats: int) -> dict[str, Any]:
     """Runs all measurements, one process at a time."""
     size = QUICK if quick else FULL
     results: dict[str, Any] = {"machine": machine(), "settings": list(size), "repeats": repeats}
+    print("  floor, breakdown ...", flush=True)
+    for name in ("floor", "breakdown"):
+        results[name] = implementations.run(f"benchmarks.{name}", size)
     compared = implementations.list_implementations(with_peers)
     results["implementations"] = implementations.run_in_rounds(compared, repeats, size)
-    print("  floor, breakdown, growth ...", flush=True)
-    parts = {"floor": (), "breakdown": size, "growth": GROWTH_QUICK if quick else GROWTH_FULL}
-    for name, arguments in parts.items():
-        _add(results, name, partial(implementations.run, f"benchmarks.{name}", arguments))
-    if "repeats" in results["implementations"]["labkit_earlier"] and "breakdown" in results:
-        _add(
-            results["breakdown"],
-            "cpu_alone_earlier",
-            lambda: implementations.run(
-                "benchmarks.earlier_parts", size, root=implementations.EARLIER
-            )["cpu_alone"],
-        )
     return results
-
-
-def _add(results: dict[str, Any], name: str, measure: Callable[[], Any]) -> None:
-    """Adds a result by its name; a failure is printed, and leaves the others as they are."""
-    try:
-        results[name] = measure()
-    except implementations.UnavailableError as error:
-        print(f"  {name} is left out: {error}", flush=True)
-
-
-def write(results: dict[str, Any], out: Path, into_readme: bool) -> None:
-    """Writes the JSON file and the figure; if `into_readme`, also benchmarks/README.md."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "throughput.json").write_text(json.dumps(results, indent=1) + "\n")
-    report.figure(results).savefig(out / "throughput.png", dpi=110)
-    if into_readme:
-        README.write_text(with_results(README.read_text(), results))
-
-
-def with_results(page: str, results: dict[str, Any]) -> str:
-    """Returns the page with the results between its two marks."""
-    begin, end = MARKS
-    head, rest = page.split(begin)
-    _, tail = rest.split(end)
-    return f"{head}{begin}\n{describe(results)}\n\n{report.text(results)}\n{end}{tail}"
 
 
 def machine() -> dict[str, Any]:
@@ -138,9 +100,8 @@ def describe(results: dict[str, Any]) -> str:
     return (
         f"{it['cpu']}, {it['cores']} cores, {it['memory_gib']} GiB, Python {it['python']}; "
         f"load before the first measurement {it['load_before']} cores; {it['date']}, "
-        f"commit {it['commit']}; "
-        f"{results['minutes']} minutes, {results['repeats']} repeats in turn "
-        f"({' '.join(results['settings'])})."
+        f"commit {it['commit']}; {results['minutes']} minutes, {results['repeats']} repeats in "
+        f"turn ({' '.join(results['settings'])})."
     )
 
 

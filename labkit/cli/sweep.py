@@ -20,7 +20,7 @@ import attrs
 import click
 from tqdm import tqdm
 
-from labkit.analysis import compare
+from labkit.analysis.runs import NOT_A_SETTING, setting_name
 from labkit.cli.run import bar_options, check, check_output, declared, execute
 from labkit.config import SACConfig
 from labkit.errors import ParameterError, storage
@@ -146,7 +146,7 @@ def run_sweep(
         click.echo(f"no comparison: there is no {comparison}", err=True)
         return 0
     shown = {"runs": str(into.resolve()), "budget": jobs[0].config.num_iterations}
-    return execute(comparison, into, {**shown, "baseline": compare.setting_name(jobs[0].config)})
+    return execute(comparison, into, {**shown, "baseline": setting_name(jobs[0].config)})
 
 
 def plan(notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path) -> list[Job]:
@@ -194,7 +194,7 @@ def _directory_name(notebook: Path, texts: dict[str, str], config: SACConfig) ->
     """
     words = []
     for name, text in texts.items():
-        if name in compare.NOT_A_SETTING:
+        if name in NOT_A_SETTING:
             continue
         if name in SACConfig.names():
             value = getattr(config, name)

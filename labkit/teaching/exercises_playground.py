@@ -1,7 +1,7 @@
 """The exercises of notebook 06: predictions about a disturbed robot, and its disturbances by hand.
 
 No score is written here: what is right follows from the table of tracked episodes that the notebook
-passes. Its columns are factor, value, iqm and others, see `summary` in analysis/robustness.
+passes. Its columns are factor, value, iqm and others, see `robustness.summary`.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ def order(answer: Any, table: pd.DataFrame, conditions: Sequence[Condition]) -> 
 def breaking(answer: Any, table: pd.DataFrame, breaks: float | None) -> None:
     """06.2: the first share of observation noise at which the policy breaks.
 
-    `breaks` is what `breaking_point` in analysis/robustness returns.
+    `breaks` is what `robustness.breaking_point` returns.
     """
     if breaks is None:
         raise WrongAnswer("The tracked episodes do not show it: no noise of the grid breaks it.")

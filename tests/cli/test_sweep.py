@@ -13,7 +13,7 @@ import nbformat
 import papermill
 import pytest
 
-from labkit.analysis.compare import find_runs
+from labkit.analysis.runs import find_runs
 from labkit.cli import sweep
 from labkit.cli.main import main
 from labkit.cli.sweep import free_share, plan, run_sweep

@@ -1,5 +1,7 @@
 """The actor in NumPy against TF-Agents' policy, and as files."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tf_agents.policies import greedy_policy, policy_saver
@@ -116,7 +118,7 @@ def test_tensorflow_is_not_needed_for_the_actor():
 
     from labkit.sac import actor
 
-    tree = ast.parse(open(actor.__file__).read())
+    tree = ast.parse(Path(actor.__file__).read_text())
     names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     names |= {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
     assert names == {"copy", "numpy", "collections.abc", "pathlib", "typing"}
