@@ -23,7 +23,6 @@ from labkit import __version__, quiet
 from labkit.environments import gymnasium
 from labkit.environments.make import make_environment
 from labkit.errors import RunError, first_line
-from labkit.replay.ports import faces_outward
 from labkit.runtime import cpu_cores, installed_version
 
 LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"  # in a checkout only
@@ -91,6 +90,7 @@ def reverb() -> Finding:
     if not HAS_REVERB:
         return NOTE, "there are no builds for this system: train with replay=tf_uniform"
     from labkit.replay.reverb_replay import ReverbReplay
+    from labkit.replay.server import faces_outward
     from labkit.replay.transitions import Layout, Transition
 
     table = ReverbReplay(Layout(1, 1), 10)

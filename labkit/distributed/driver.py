@@ -24,7 +24,7 @@ from labkit.errors import (
     StorageError,
 )
 from labkit.parameters import check_int, invalid
-from labkit.replay import ports
+from labkit.replay.server import free_port, warn_once
 from labkit.replay.transitions import Layout, layout_of
 from labkit.strategy import learner_gpus
 from labkit.training import checkpoint, run_lock
@@ -99,7 +99,7 @@ def train_on_ray(
         check_same_environment(run, env)
     if reason := read_kill_note(run.path):
         print(f"the last start of this run: {reason}")
-    ports.warn_once()
+    warn_once()
     begin = time.monotonic()
     with (
         removed_if_rejected(run) if new else contextlib.nullcontext(),
@@ -167,7 +167,7 @@ class Driver:
             ray_summary.write(run, {"faults": []})
         path, start = run.path.resolve(), self.supervisor.start_actor
         self.folder = path / "checkpoints"
-        server = f"{ray.util.get_node_ip_address()}:{ports.free_port()}"
+        server = f"{ray.util.get_node_ip_address()}:{free_port()}"
         prefix = self.supervisor.prefix
         context = RunContext(config, make_env, path, server, prefix, max_episode_steps)
         node = ray.get_runtime_context().get_node_id()

@@ -10,7 +10,7 @@ from labkit.distributed.context import RunContext, environment_seconds, process_
 from labkit.distributed.evaluation_queue import EvaluationRequester, Key
 from labkit.distributed.replay_actor import ReplayClient, batches_allowed
 from labkit.errors import START_SECONDS, StalledError
-from labkit.replay.rate_limiter import LimiterState
+from labkit.replay.server import LimiterState
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, layout_of
 from labkit.runtime import seed_everything
 from labkit.sac.agent import create_agent

@@ -22,7 +22,7 @@ from typing import Any
 from labkit.distributed.process_reaper import reaper
 from labkit.errors import START_SECONDS, ParameterError, StalledError, first_line, poll
 from labkit.parameters import invalid
-from labkit.replay.ports import free_port
+from labkit.replay.server import free_port
 from labkit.runtime import quiet
 
 TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")

@@ -15,9 +15,8 @@ from ray.exceptions import GetTimeoutError, RayTaskError
 from labkit.config import SACConfig
 from labkit.distributed.context import RunContext, process_status
 from labkit.errors import START_SECONDS, ParameterError, StalledError, storage
-from labkit.replay.ports import check_port
-from labkit.replay.rate_limiter import LimiterState
 from labkit.replay.reverb_replay import ReverbReplay, connect, open_dataset, table_state
+from labkit.replay.server import LimiterState, check_port
 from labkit.replay.transitions import Layout, recent_share
 from labkit.training import checkpoint
 

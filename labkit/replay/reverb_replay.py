@@ -7,9 +7,7 @@ CPU time to write and to sample it (notebook 01, section 10).
 
 import contextlib
 import shutil
-import tempfile
 import time
-import weakref
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +19,9 @@ from labkit.errors import (
     ParameterError,
     ServerGoneError,
     StalledError,
-    first_line,
     poll,
-    storage,
 )
-from labkit.replay import rate_limiter
+from labkit.replay.server import LimiterState, connect, limiter_state, start_server
 from labkit.replay.transitions import (
     SAMPLE_TIMEOUT_SECONDS,
     Layout,
@@ -41,12 +37,6 @@ TABLE = "transitions"
 RECENT = "recent transitions"  # the newest ones; their data are those of `TABLE`, stored once
 ANSWER_SECONDS = 5  # a server on this host answers within 5 ms
 UNCONFIRMED = 16  # transitions without a confirmation before the writer waits; Reverb warns at 50
-
-
-def connect(address: str) -> reverb.Client:
-    """A client of the server at `address`, `host:port`, past any proxy."""
-    bypass_proxy(address.rpartition(":")[0])
-    return reverb.Client(address)
 
 
 def open_dataset(address: str, batch_size: int, timeout: int, recent: int = 0) -> tf.data.Dataset:
@@ -88,14 +78,14 @@ def _rows(address: str, table: str, batch_size: int, timeout: int) -> tf.data.Da
     return batches.map(rows_and_info)
 
 
-def table_state(client: reverb.Client, seconds: float = START_SECONDS) -> rate_limiter.LimiterState:
+def table_state(client: reverb.Client, seconds: float = START_SECONDS) -> LimiterState:
     """Inserts, samples and size of the table now; waits for a server that is being started.
 
     Raises:
         ServerGoneError: no answer within so many seconds.
     """
     try:
-        return poll(lambda: rate_limiter.limiter_state(client, TABLE), StalledError, seconds)
+        return poll(lambda: limiter_state(client, TABLE), StalledError, seconds)
     except StalledError:
         raise ServerGoneError(
             f"no Reverb server with a table {TABLE!r} answered at {client.server_address} for "
@@ -187,49 +177,6 @@ def packed_table(
     )
 
 
-def start_server(
-    tables: list[reverb.Table],
-    folder: Path | None = None,
-    snapshot: Path | None = None,
-    port: int | None = None,
-) -> reverb.Server:
-    """Starts a Reverb server; its own log lines are not printed.
-
-    Args:
-        tables: what it holds; a snapshot's sizes and rate limiters override theirs.
-        folder: where it writes snapshots; emptied first, because Reverb would load an old one. None
-            makes a temporary directory, which is removed with the server.
-        snapshot: initial contents, as `ReverbReplay.save` wrote them; None starts empty.
-        port: must be free, which Reverb does not check; None takes any free port.
-
-    Raises:
-        ParameterError: the snapshot is damaged.
-        StorageError: `folder` cannot be written.
-    """
-    temporary = folder is None
-    folder = Path(tempfile.mkdtemp(prefix="labkit-reverb-")) if folder is None else folder
-    with storage(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-    begin = None if snapshot is None else str(snapshot)
-    with quiet():
-        checkpointer = reverb.checkpointers.DefaultCheckpointer(
-            str(folder), fallback_checkpoint_path=begin
-        )
-        try:
-            server = reverb.Server(tables, port, checkpointer=checkpointer)
-        except RuntimeError as error:
-            if temporary:
-                shutil.rmtree(folder, ignore_errors=True)
-            if snapshot is None:
-                raise
-            what = f"{snapshot} is damaged: Reverb reports {first_line(error)!r}"
-            raise ParameterError(what) from None
-    if temporary:
-        weakref.finalize(server, shutil.rmtree, folder, ignore_errors=True)
-    return server
-
-
 class ReverbReplay(TransitionWriter):
     """A run's replay table on a Reverb server in this process, and the writer of its rows.
 
@@ -267,7 +214,7 @@ class ReverbReplay(TransitionWriter):
         self.server: reverb.Server | None = server
         super().__init__(f"localhost:{server.port}", self._recent)
 
-    def state(self) -> rate_limiter.LimiterState:
+    def state(self) -> LimiterState:
         """Inserts, samples and size of the table now; see `table_state`."""
         return table_state(self._client)
 

@@ -11,8 +11,9 @@ import reverb
 import tensorflow as tf
 
 from labkit.parameters import echo
-from labkit.replay import rate_limiter, reverb_replay
+from labkit.replay import reverb_replay
 from labkit.runtime import quiet
+from labkit.teaching import rate_limiter
 from labkit.teaching.exercises import Exercise, WrongAnswer, call, number_of
 from labkit.teaching.reverb_inspect import ServerContents, inspect_server
 

@@ -21,7 +21,6 @@ from labkit.environments.seeding import environment_name, raw_env
 from labkit.environments.watchdog import Watchdog
 from labkit.errors import ParameterError, first_line
 from labkit.parameters import invalid
-from labkit.replay import ports
 from labkit.replay.transitions import Layout, ReplayTable, layout_of
 from labkit.runtime import seed_everything
 from labkit.sac.agent import SeededSacAgent, create_agent
@@ -114,10 +113,11 @@ def open_replay(config: SACConfig, layout: Layout, folder: Path | None = None) -
         return UniformReplay(layout, config.replay_buffer_capacity, config.recent_transitions)
     try:
         from labkit.replay.reverb_replay import ReverbReplay
+        from labkit.replay.server import warn_once
     except ImportError as error:
         allowed = f"'tf_uniform' here, where Reverb cannot be imported ({first_line(error)})"
         raise invalid("replay", config.replay, allowed) from None
-    ports.warn_once()
+    warn_once()
     capacity, recent = config.replay_buffer_capacity, config.recent_transitions
     return ReverbReplay(layout, capacity, folder, recent=recent)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, TimeoutError, sync_playwright
 
-from labkit.replay.ports import free_port
+from labkit.replay.server import free_port
 
 TOKEN = "browser-test"
 NOTEBOOK_PANEL = ".jp-Notebook .jp-WindowedPanel-outer"  # what scrolls

@@ -14,7 +14,7 @@ import nbformat
 import papermill
 import pytest
 
-from labkit.replay.ports import free_port
+from labkit.replay.server import free_port
 
 # Two processes get them in pairs: the two that take longest must not be one.
 LONGEST_FIRST = ["04", "03", "02", "01", "05", "06"]

@@ -8,7 +8,7 @@ import pytest
 
 from labkit.cli import doctor
 from labkit.errors import RunError
-from labkit.replay import ports
+from labkit.replay import server as ports
 
 
 def test_every_check_passes_on_this_machine():

@@ -37,10 +37,11 @@ from labkit.distributed.learner_actor import LearnerActor
 from labkit.environments.make import make_environment
 from labkit.environments.watchdog import NOTE, read_kill_note
 from labkit.errors import ActorLostError, DivergedError, ParameterError, StalledError
-from labkit.replay import rate_limiter, reverb_replay
+from labkit.replay import reverb_replay
 from labkit.replay.transitions import Layout
 from labkit.replay.uniform_replay import UniformReplay
 from labkit.sac.rollout import Evaluation
+from labkit.teaching import rate_limiter
 from labkit.training import checkpoint, run_directory
 from labkit.training.environment_record import check_same_environment
 from labkit.training.run_directory import RAY_SUMMARY

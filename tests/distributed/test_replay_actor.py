@@ -9,8 +9,8 @@ import pytest
 import labkit
 from labkit.distributed import replay_actor
 from labkit.errors import StalledError
-from labkit.replay.ports import free_port
 from labkit.replay.reverb_replay import ReverbReplay
+from labkit.replay.server import free_port
 from labkit.replay.transitions import Layout, Transition
 from labkit.training import checkpoint
 

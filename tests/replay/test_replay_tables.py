@@ -7,15 +7,13 @@ import pytest
 import reverb
 import tensorflow as tf
 from scipy import stats
-from tf_agents.replay_buffers.tf_uniform_replay_buffer import TFUniformReplayBuffer
-from tf_agents.trajectories import time_step, trajectory
+from tf_agents.trajectories import time_step
 
 from labkit.errors import StalledError
 from labkit.replay import reverb_replay, transitions, uniform_replay
 from labkit.replay.transitions import Transition
 
 LAYOUT = transitions.Layout(observation=2, action=1)
-FIRST, MID, LAST = (int(x) for x in (0, 1, 2))
 
 
 @pytest.fixture(params=[reverb_replay.ReverbReplay, uniform_replay.UniformReplay])
@@ -74,13 +72,27 @@ def test_batches_are_drawn_uniformly(table):
         table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
     table.flush()
     batches = table.dataset(100).take(200).as_numpy_iterator()
-    drawn = np.concatenate([batch[:, 0] for batch in batches]).astype(int)
+    drawn = np.concatenate([rows[:, 0] for rows, _ in batches]).astype(int)
     counts = np.bincount(drawn, minlength=150)[50:]
     assert counts.sum() == 20_000, "an old row was drawn"
     assert stats.chisquare(counts).pvalue > 1e-6
     # More sensitive to a preference for recent rows: the mean place, in standard deviations
     place = (np.mean(drawn - 50) - 49.5) / np.sqrt((100**2 - 1) / 12 / 20_000)
     assert abs(place) < 5
+
+
+def test_each_row_comes_with_the_key_and_the_probability_of_its_item(table):
+    for t in range(50):
+        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
+    table.flush()
+    names = {}
+    for rows, info in table.dataset(40).take(5).as_numpy_iterator():
+        assert rows.shape == (40, LAYOUT.width)
+        assert info["key"].shape == info["probability"].shape == (40,)
+        np.testing.assert_allclose(info["probability"], 1 / 50, rtol=1e-5)
+        for key, row in zip(info["key"], rows[:, 0], strict=True):
+            assert names.setdefault(key, row) == row, "one key, one item"
+    assert len(set(names.values())) == len(names) > 40
 
 
 @pytest.fixture(params=["reverb", "tf_uniform"])
@@ -99,7 +111,7 @@ def with_recent(request, tmp_path):
 
 def halves(table):
     """The numbers of the rows in the two parts of many batches of nine."""
-    drawn = np.array([batch[:, 0] for batch in table.dataset(9).take(600).as_numpy_iterator()])
+    drawn = np.array([rows[:, 0] for rows, _ in table.dataset(9).take(600).as_numpy_iterator()])
     assert drawn.shape == (600, 9)
     return drawn[:, :4].astype(int).ravel(), drawn[:, 4:].astype(int).ravel()
 
@@ -121,13 +133,13 @@ def test_the_two_halves_of_a_batch_are_drawn_independently():
     for t in range(100):
         table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
     table.flush()
-    drawn = np.array([batch[:, 0] for batch in table.dataset(20).take(200).as_numpy_iterator()])
+    drawn = np.array([rows[:, 0] for rows, _ in table.dataset(20).take(200).as_numpy_iterator()])
     equal = np.mean(drawn[:, :10] == drawn[:, 10:])
     assert equal < 0.04, "one pair in a hundred is equal by chance"
 
 
 def test_a_batch_of_one_is_drawn_from_all_transitions(with_recent):
-    drawn = [batch[0, 0] for batch in with_recent.dataset(1).take(600).as_numpy_iterator()]
+    drawn = [rows[0, 0] for rows, _ in with_recent.dataset(1).take(600).as_numpy_iterator()]
     assert min(drawn) < 120
 
 
@@ -167,45 +179,13 @@ def test_oldest_goes_first(table):
     assert {row[0] for row in stored(table, 100)} == set(map(float, range(30, 130)))
 
 
-def step(t, kind, following, discount=1.0):
-    return trajectory.Trajectory(
-        step_type=np.array(kind),
-        observation=np.array([t, t], np.float32),
-        action=np.array([10 + t], np.float32),
-        policy_info=(),
-        next_step_type=np.array(following),
-        reward=np.float32(t / 2),
-        discount=np.float32(discount),
-    )
-
-
-TOLD = [
-    step(0, FIRST, MID),
-    step(1, MID, LAST, discount=0.0),
-    step(2, LAST, FIRST),  # the boundary: its observation ends the episode
-    step(3, FIRST, MID),
-    step(4, MID, MID),  # this driver stops here …
-    step(20, FIRST, MID),  # … and another one begins anew: 4 → 20 never happened
-    step(21, MID, MID),
-]
-HAPPENED = [(0, 1, 1), (1, 2, 0), (3, 4, 1), (20, 21, 1)]  # from, to, discount
-
-
-def test_windows_of_a_step_buffer_skip_what_never_happened():
-    spec = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), TOLD[0])
-    buffer = TFUniformReplayBuffer(spec, batch_size=1, max_length=100)
-    observer = uniform_replay.StepObserver(buffer)
-    for told in TOLD:
-        observer(told)
-    drawn = set()
-    for steps, _ in uniform_replay.windows(buffer, 16).take(30):
-        one, two = steps.observation[:, 0, 0], steps.observation[:, 1, 0]
-        drawn |= set(zip(one.numpy(), two.numpy(), steps.discount[:, 0].numpy(), strict=True))
-    assert sorted(drawn) == HAPPENED
-
-
-def test_unpack_shapes_and_values():
+def test_split_and_unpack_by_hand():
     given = np.arange(21, dtype=np.float32).reshape(3, 7)
+    parts = transitions.split(tf.constant(given), LAYOUT)
+    for part, columns in zip(parts, ([0, 1], [2], 3, 4, [5, 6]), strict=True):
+        np.testing.assert_array_equal(part, given[:, columns])
+    packed = [transitions.pack(Transition(*row)) for row in zip(*map(np.array, parts), strict=True)]
+    np.testing.assert_array_equal(packed, given)
     transition = transitions.unpack(tf.constant(given), LAYOUT)
     np.testing.assert_array_equal(transition.time_step.observation, given[:, :2])
     np.testing.assert_array_equal(transition.action_step.action, given[:, 2:3])

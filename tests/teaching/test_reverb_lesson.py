@@ -5,8 +5,8 @@ import pytest
 import reverb
 import tensorflow as tf
 
-from labkit.replay import rate_limiter, reverb_replay
-from labkit.teaching import replay_charts, reverb_diagrams, reverb_inspect
+from labkit.replay import reverb_replay
+from labkit.teaching import rate_limiter, replay_charts, reverb_diagrams, reverb_inspect
 
 
 def table(name, max_size=100, signature=None):

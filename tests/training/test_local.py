@@ -23,7 +23,7 @@ from tf_agents.trajectories import time_step
 import labkit
 from labkit.environments.make import check_name, make_environment
 from labkit.errors import DivergedError
-from labkit.replay import ports
+from labkit.replay import server as ports
 from labkit.replay.transitions import Layout
 from labkit.sac import agent as agents
 from labkit.sac.actor import ActorPolicy

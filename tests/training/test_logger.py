@@ -21,7 +21,7 @@ from test_signals import execute
 from labkit.config import SACConfig
 from labkit.environments.make import make_environment
 from labkit.errors import StorageError
-from labkit.replay.ports import free_port
+from labkit.replay.server import free_port
 from labkit.sac import agent
 from labkit.sac.rollout import Evaluation
 from labkit.strategy import make_strategy

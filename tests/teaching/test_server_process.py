@@ -14,8 +14,8 @@ import reverb
 import tensorflow as tf
 
 from labkit.errors import ParameterError
-from labkit.replay import server_process
-from labkit.replay.ports import check_port, free_port
+from labkit.replay.server import check_port, free_port
+from labkit.teaching import server_process
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,7 +74,7 @@ def test_a_taken_port_is_rejected_by_name_before_a_process_starts(running, monke
 
 def test_the_command_rejects_a_taken_port_in_one_line(running):
     done = subprocess.run(
-        [sys.executable, "-m", "labkit.replay.serve", "--port", str(running.port)],
+        [sys.executable, "-m", "labkit.teaching.serve", "--port", str(running.port)],
         cwd=ROOT,
         input="[]",
         capture_output=True,
@@ -126,7 +126,7 @@ def test_a_port_may_be_a_number_of_numpy():
 def test_a_number_that_is_no_port_is_one_line(port):
     with pytest.raises(ParameterError, match=rf"^`port` must be .* from 1 024 .*, got {port}$"):
         check_port(port)
-    command = [sys.executable, "-m", "labkit.replay.serve", "--port", str(port)]
+    command = [sys.executable, "-m", "labkit.teaching.serve", "--port", str(port)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
 
@@ -159,7 +159,7 @@ def test_stopping_frees_the_port_for_the_next():
 def test_the_server_ends_with_its_parent_even_if_that_is_killed():
     program = (
         "import labkit, reverb\n"
-        "from labkit.replay import server_process\n"
+        "from labkit.teaching import server_process\n"
         "process = server_process.start([reverb.Table.queue('q', 3)])\n"
         "print(process.pid, flush=True)\n"
         "import time; time.sleep(60)\n"
@@ -189,7 +189,7 @@ def test_tables_from_a_module_serve_a_terminal(tmp_path):
         [
             sys.executable,
             "-m",
-            "labkit.replay.serve",
+            "labkit.teaching.serve",
             "--port",
             str(port),
             "--tables",
@@ -211,7 +211,7 @@ def test_tables_from_a_module_serve_a_terminal(tmp_path):
 @pytest.mark.parametrize("text", ["", "\n"])
 def test_without_tables_the_command_says_what_it_needs(text):
     done = subprocess.run(
-        [sys.executable, "-m", "labkit.replay.serve"], input=text, text=True, capture_output=True
+        [sys.executable, "-m", "labkit.teaching.serve"], input=text, text=True, capture_output=True
     )
     assert done.returncode == 2
     assert done.stderr.startswith("ParameterError: `tables` must be MODULE:FUNCTION")

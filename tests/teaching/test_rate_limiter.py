@@ -8,8 +8,9 @@ import pytest
 import reverb
 
 from labkit.errors import StalledError
-from labkit.replay import rate_limiter, reverb_replay
-from labkit.replay.rate_limiter import LimiterState
+from labkit.replay import reverb_replay
+from labkit.teaching import rate_limiter
+from labkit.teaching.rate_limiter import LimiterState
 
 QUICK = {"notice_seconds": 0.2, "limit_seconds": 0.6}
 

@@ -4,107 +4,21 @@ When a rate limiter blocks a request, Reverb waits indefinitely and prints nothi
 here print the reason after a few seconds and raise `StalledError` at the time limit.
 """
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
-import attrs
 import reverb
 
 from labkit.errors import StalledError
+from labkit.replay.server import LimiterState as LimiterState
+from labkit.replay.server import count_of, limiter_state
 from labkit.runtime import quiet
 
 NOTICE_SECONDS = 3.0
 LIMIT_SECONDS = 30.0
-
-
-@attrs.frozen
-class LimiterState:
-    """What a server reports about one table: its size, its counters and its rate limiter.
-
-    The limiter bounds `balance` = inserts × samples_per_insert − samples. A sample may not take it
-    below `min_diff`, and an insert may not take it above `max_diff`. Samples are blocked while the
-    table is smaller than `min_size`; inserts up to that size are always allowed.
-    """
-
-    table: str
-    size: int  # items held now
-    max_size: int
-    inserts: int  # since the server started or the table was reset
-    samples: int
-    samples_per_insert: float
-    min_diff: float
-    max_diff: float
-    min_size: int
-
-    @property
-    def balance(self) -> float:
-        """Inserts × samples_per_insert − samples."""
-        return self.inserts * self.samples_per_insert - self.samples
-
-    def blocks_sample(self) -> str:
-        """Why the limiter blocks the next sample, as a sentence; empty if it does not."""
-        if self.size < self.min_size:
-            return (
-                f"{self.table!r} holds {_count(self.size, 'item')}, its rate limiter requires "
-                f"{self.min_size} before it may be sampled"
-            )
-        missing = self.min_diff - (self.balance - 1)
-        if missing <= 0:
-            return ""
-        needed = math.ceil(missing / self.samples_per_insert)
-        return self._sentence(f"fall below {self.min_diff:g}", _count(needed, "insert"))
-
-    def blocks_insert(self) -> str:
-        """Why the limiter blocks the next insert, as a sentence; empty if it does not."""
-        excess = self.balance + self.samples_per_insert - self.max_diff
-        if self.size + 1 <= self.min_size or excess <= 0:
-            return ""
-        return self._sentence(f"rise above {self.max_diff:g}", _count(math.ceil(excess), "sample"))
-
-    def _sentence(self, bound: str, first: str) -> str:
-        return (
-            f"{self.table!r} has counted {_count(self.inserts, 'insert')} and "
-            f"{_count(self.samples, 'sample')}; its rate limiter does not let "
-            f"{self.samples_per_insert:g} × inserts − samples {bound}: {first} must come first"
-        )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def limiter_state(client: reverb.Client, table: str) -> LimiterState:
-    """What the server reports about `table` now.
-
-    Raises:
-        StalledError: no server answers, or it has no such table.
-    """
-    try:
-        tables = client.server_info(timeout=2)
-    except (RuntimeError, reverb.ReverbError):
-        raise StalledError(f"no Reverb server answers at {client.server_address}") from None
-    if table not in tables:
-        names = ", ".join(repr(name) for name in sorted(tables))
-        raise StalledError(
-            f"the server at {client.server_address} has no table {table!r}; it has {names}"
-        )
-    info = tables[table]
-    rates = info.rate_limiter_info
-    return LimiterState(
-        table=table,
-        size=info.current_size,
-        max_size=info.max_size,
-        inserts=rates.insert_stats.completed,
-        samples=rates.sample_stats.completed,
-        samples_per_insert=rates.samples_per_insert,
-        min_diff=rates.min_diff,
-        max_diff=rates.max_diff,
-        min_size=rates.min_size_to_sample,
-    )
 
 
 def diagnose(client: reverb.Client, table: str, doing: str) -> str:
@@ -116,7 +30,7 @@ def diagnose(client: reverb.Client, table: str, doing: str) -> str:
     reason = now.blocks_sample() if doing == "sample" else now.blocks_insert()
     return reason or (
         f"the rate limiter of {table!r} would allow the next {doing}: the table has "
-        f"{_count(now.size, 'item')}; is there a writer that has not flushed, or "
+        f"{count_of(now.size, 'item')}; is there a writer that has not flushed, or "
         "a batch that is not full?"
     )
 

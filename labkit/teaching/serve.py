@@ -1,6 +1,6 @@
 """The process of a Reverb server: a command in a terminal, or started by `server_process`.
 
-    python -m labkit.replay.serve --port 9999 --tables module:function
+    python -m labkit.teaching.serve --port 9999 --tables module:function
 
 `function` takes no arguments and returns a list of `reverb.Table`.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 from labkit.errors import ParameterError
 from labkit.parameters import invalid
-from labkit.replay.ports import check_port, free_port
+from labkit.replay.server import check_port, free_port
 from labkit.runtime import quiet
 
 
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     Without --tables it also ends when its parent process does, or closes standard input.
     """
     description = __doc__.splitlines()[0]
-    parser = argparse.ArgumentParser(prog="labkit.replay.serve", description=description)
+    parser = argparse.ArgumentParser(prog="labkit.teaching.serve", description=description)
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
     parser.add_argument(
         "--tables",

@@ -1,9 +1,9 @@
 """A Reverb server in a separate process, which always ends with the process that started it.
 
-    with labkit.replay.server_process.start([table], port=9999) as server:
+    with labkit.teaching.server_process.start([table], port=9999) as server:
         client = server.client()
 
-`labkit.replay.serve` runs in that process; it is also a command for a terminal.
+`labkit.teaching.serve` runs in that process; it is also a command for a terminal.
 """
 
 import base64
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import START_SECONDS, ParameterError
-from labkit.replay.ports import check_port, free_port
+from labkit.replay.server import check_port, free_port
 
 STOP_SECONDS = 5.0  # for each of: closed pipe, SIGTERM, SIGKILL
 
@@ -113,7 +113,7 @@ def start(
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     log = tempfile.TemporaryFile()  # noqa: SIM115  (the process holds it for life)
     process = subprocess.Popen(
-        [sys.executable, "-m", "labkit.replay.serve", "--port", str(port)],
+        [sys.executable, "-m", "labkit.teaching.serve", "--port", str(port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
