@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.stopwatch import resident_mib
-from labkit.training import run_directory
+from labkit.training.run import Run, open_run
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MIB_ALLOWED, FILES_ALLOWED = 100, 5  # growth since the first fifth of the run
@@ -46,7 +46,7 @@ class Cheap(gym.Env):
 
 
 @attrs.define
-class WatchedRun(run_directory.Run):
+class WatchedRun(Run):
     """A run that records memory and open files with each row of metrics."""
 
     usage: list[tuple[int, float, int]] = attrs.field(factory=list)
@@ -74,7 +74,7 @@ def measure(steps: int) -> pd.DataFrame:
         checkpoint_interval=steps // 30,
     )
     with tempfile.TemporaryDirectory() as folder:
-        base = run_directory.open_run(folder, config)
+        base = open_run(folder, config)
         run = WatchedRun(path=base.path, config=config)
         labkit.train(config, run, make_env=Cheap)
     return pd.DataFrame(run.usage, columns=["gradient_step", "resident_mib", "open_files"])

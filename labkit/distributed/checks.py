@@ -9,7 +9,7 @@ from labkit.environments.watchdog import Watchdog
 from labkit.errors import first_line
 from labkit.parameters import invalid
 from labkit.training.components import MakeEnv, check_tuned, environment_source
-from labkit.training.run_directory import Run
+from labkit.training.run import Run
 
 if TYPE_CHECKING:  # for annotations
     from tf_agents.environments.py_environment import PyEnvironment

@@ -27,14 +27,18 @@ from labkit.parameters import check_int, invalid
 from labkit.replay import ports
 from labkit.replay.transitions import Layout, layout_of
 from labkit.strategy import learner_gpus
-from labkit.training import checkpoint, run_lock
+from labkit.training import checkpoint
 from labkit.training.components import MakeEnv, check_config_and_run
-from labkit.training.environment_record import check_same_environment
 from labkit.training.learner import check_executor, name_last_checkpoint
-from labkit.training.progress import Phases
-from labkit.training.resuming import check_same
-from labkit.training.run_directory import Run, open_run, removed_if_rejected
-from labkit.training.signals import StopRequest, stop_request
+from labkit.training.progress import Phases, StopRequest, stop_request
+from labkit.training.run import (
+    Run,
+    check_free,
+    check_same,
+    describe,
+    open_run,
+    removed_if_rejected,
+)
 
 if TYPE_CHECKING:  # Ray may not be installed
     from labkit.distributed.supervisor import Restart, SupervisedActor
@@ -93,17 +97,17 @@ def train_on_ray(
     new = run is None
     with contextlib.closing(checked_environment(config, make_env, max_episode_steps, run)) as env:
         layout = layout_of(env)
-        run = run or open_run("", config)
+        run = run or open_run("", config, environment=describe(env), executor="ray")
+        check_free(run.path)
         check_same(run.path, run.config, config)
         check_executor(run.path, "ray")
-        check_same_environment(run, env)
+        run.check_environment(env)
     if reason := read_kill_note(run.path):
         print(f"the last start of this run: {reason}")
     ports.warn_once()
     begin = time.monotonic()
     with (
         removed_if_rejected(run) if new else contextlib.nullcontext(),
-        run_lock.training(run.path),
         stop_request() as stop,
         ray_cluster.connection(address, cpus=num_collectors + 1),
     ):

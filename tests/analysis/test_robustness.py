@@ -2,11 +2,11 @@
 
 import pandas as pd
 import pytest
+from labkit.training.run_directory import TRACKED_POLICY
 
 from labkit.analysis import robustness, robustness_plots
 from labkit.analysis.robustness import COLUMNS, FACTORS, FIRST_SEED, UNDISTURBED
 from labkit.errors import ParameterError
-from labkit.training.run_directory import TRACKED_POLICY
 
 PAYLOAD, FRICTION = FACTORS[:2]
 

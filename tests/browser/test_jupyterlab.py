@@ -12,7 +12,7 @@ from exercise_answers import WRONG
 from test_exercises import EXERCISES, SET_UP, heading_at, read
 
 from labkit.replay.ports import free_port
-from labkit.training.run_directory import TRACKED_POLICY
+from labkit.training.run import TRACKED_POLICY
 
 pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 import lab

@@ -10,7 +10,7 @@ from PIL import Image
 
 import labkit
 from labkit.plotting import replay_3d
-from labkit.training.run_directory import TRACKED_POLICY
+from labkit.training.run import TRACKED_POLICY
 
 pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 import lab
@@ -123,7 +123,7 @@ from types import SimpleNamespace
 import labkit
 from labkit.plotting import replay_3d
 from labkit.sac.rollout import random_policy
-from labkit.training.run_directory import TRACKED_POLICY
+from labkit.training.run import TRACKED_POLICY
 
 eval_env = labkit.make_environment("MinitaurBulletEnv-v0", seed=0, max_episode_steps=100)
 trained_policy = random_policy(eval_env.action_spec(), seed=0)

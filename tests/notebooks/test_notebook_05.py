@@ -11,10 +11,10 @@ import first_cells
 import nbformat
 import papermill
 import pytest
+from labkit.training.run_directory import TRACKED_POLICY
 from test_compare import write_run
 
 from labkit.errors import ParameterError
-from labkit.training.run_directory import TRACKED_POLICY
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "05_compare_runs.ipynb"
 

@@ -9,12 +9,12 @@ import nbformat
 import numpy as np
 import papermill
 import pytest
+from labkit.training.run_directory import TRACKED_POLICY
 
 from labkit.analysis import robustness
 from labkit.errors import ParameterError
 from labkit.teaching import playground
 from labkit.teaching.playground import Setting
-from labkit.training.run_directory import TRACKED_POLICY
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_policy_playground.ipynb"
 POLICY = NOTEBOOK.parents[1] / TRACKED_POLICY

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import gallery  # noqa: E402
 
-from labkit.training.run_directory import TRACKED_POLICY  # noqa: E402
+from labkit.training.run import TRACKED_POLICY  # noqa: E402
 
 LINK = re.compile(r'\]\(<?([^)\s>]+)>?\)|(?:src|href)="([^"]+)"')
 NOT_OURS = {".venv", ".venv-peers", "runs", "exports", "site", "build", ".pytest_cache"}

@@ -3,9 +3,10 @@
 import sys
 from pathlib import Path
 
+from labkit.training.run_directory import TRACKED_POLICY
+
 from labkit.analysis import robustness
 from labkit.training import saved_weights
-from labkit.training.run_directory import TRACKED_POLICY
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
