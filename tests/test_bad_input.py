@@ -21,7 +21,6 @@ from tf_agents.specs.array_spec import BoundedArraySpec
 import labkit
 from labkit.config import SACConfig
 from labkit.environments.make import make_environment
-from labkit.environments.watchdog import read_kill_note
 from labkit.errors import (
     BrokenEnvironmentError,
     ParameterError,
@@ -500,24 +499,19 @@ def hanging(path, limit, method=""):
 def test_an_environment_that_hangs_is_killed(tmp_path, method):
     """In its constructor, in `seed`, its first reset, the warm-up, an evaluation, or at the end."""
     ended = hanging(tmp_path, "1", method)
-    assert ended.returncode == -signal.SIGKILL
+    assert ended.returncode == 1
     assert os.path.exists(f"{tmp_path}-hangs"), "it was killed before it hung"
-    assert (
-        "labkit: the environment did not return from a step, a reset, seed, close or"
-        in ended.stderr
-    )
-    assert "within 1 s" in read_kill_note(tmp_path)
+    assert "Timeout (0:00:01)!" in ended.stderr
+    assert 'File "<string>", line 9 in hang' in ended.stderr
 
 
 def test_an_environment_that_hangs_is_killed_and_the_run_resumes(tmp_path):
     ended = hanging(tmp_path, "5", "answer")
-    assert ended.returncode == -signal.SIGKILL
-    line = "the environment did not return from a step, a reset, seed, close or its constructor"
-    assert f"labkit: {line} within 5 s" in ended.stderr
+    assert ended.returncode == 1
+    assert "Timeout (0:00:05)!" in ended.stderr
     assert checkpoint.latest(tmp_path / "checkpoints").name == "000000005"
     again = hanging(tmp_path, "0")
     assert again.returncode == 0, again.stderr[-2000:]
-    assert f"the last start of this run: {line}" in again.stdout
     assert read_metrics(tmp_path).gradient_step.iloc[-1] == 20
 
 

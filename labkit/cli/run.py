@@ -20,7 +20,6 @@ from papermill.iorw import load_notebook_node
 from tqdm import tqdm
 
 from labkit.config import SACConfig
-from labkit.environments import watchdog
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError, RunError, first_line, storage
 from labkit.parameters import check_int, invalid, literal, unknown
@@ -28,7 +27,6 @@ from labkit.runtime import LAUNCHER_VARIABLE
 from labkit.training import (
     checkpoint,
     progress,
-    signals,
 )
 from labkit.training.run import check_free, check_replay, choose_directory, is_finished, read_config
 
@@ -169,8 +167,8 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
     # The stop file is named after this process, so no other `labkit run` can stop the kernel.
     state, stop = run_dir / "progress.json", run_dir / f".stop-{os.getpid()}"
     variables = {
-        progress.FILE_VARIABLE: str(state.resolve()),
-        signals.FILE_VARIABLE: str(stop.resolve()),
+        "LABKIT_PROGRESS": str(state.resolve()),
+        "LABKIT_STOP": str(stop.resolve()),
         LAUNCHER_VARIABLE: str(os.getpid()),
     }
     print(f"{notebook.name} runs into {output}", file=sys.stderr)
@@ -206,7 +204,7 @@ def _execute(
     """The exit status of an executed notebook, and the reason."""
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # every ending is named here
     cells = {"desc": "cells", "unit": "cell", **bar_options()}
-    with _bars(state), signals.stop_request(stop.touch):
+    with _bars(state), progress.stop_request(stop.touch):
         try:
             paths = _unformatted(notebook), _unformatted(output)
             _run_cells(lambda: papermill.execute_notebook(*paths, parameters, progress_bar=cells))
@@ -267,10 +265,7 @@ def _run_cells(execute_notebook: Callable[[], object]) -> None:
 
 def _killed(run_dir: Path) -> str:
     """Why a kernel ended by itself, as far as that is known, and what is safe."""
-    note = run_dir / watchdog.NOTE
-    why = "its memory may have run out"
-    with contextlib.suppress(OSError):
-        why = note.read_text(errors="replace").strip()
+    why = "its memory may have run out, or an env step took longer than environment_timeout"
     good = checkpoint.latest(run_dir / "checkpoints")
     safe = f"last good checkpoint: {good or 'none yet'}"
     return f"the process that ran the notebook was killed ({why}); {safe}"

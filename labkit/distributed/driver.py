@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from labkit.config import SACConfig
 from labkit.distributed import failure_log, ray_cluster, ray_summary
 from labkit.distributed.checks import check_picklable, checked_environment
-from labkit.environments.watchdog import read_kill_note
 from labkit.errors import (
     START_SECONDS,
     BrokenEnvironmentError,
@@ -102,8 +101,6 @@ def train_on_ray(
         check_same(run.path, run.config, config)
         check_executor(run.path, "ray")
         run.check_environment(env)
-    if reason := read_kill_note(run.path):
-        print(f"the last start of this run: {reason}")
     ports.warn_once()
     begin = time.monotonic()
     with (
@@ -155,7 +152,7 @@ class Driver:
         from labkit.distributed.supervisor import ActorSupervisor
         from labkit.distributed.workers import Evaluator, RolloutWorker
 
-        # Longer than the watchdog's limit, which should end a hanging environment first. Without
+        # Longer than the environment's limit, which should end a hanging environment first. Without
         # that limit (0), only actors that step an environment may be silent without end.
         self.supervisor = ActorSupervisor(START_SECONDS + config.environment_timeout)
         steps: dict[str, Any] = {"timeout": START_SECONDS + environment_seconds(config)}
@@ -291,7 +288,6 @@ class Driver:
         fault = {"actor": name, "seconds": round(restart.seconds, 1), **lost}
         self.faults.append(fault)
         fault["node"], note = self._look_for_reason(restart.actor, restart.before)
-        read_kill_note(self.run.path)  # reported now, not by the next start
         if name == "replay":
             # Its snapshot belongs to the learner's last checkpoint: both resume from there.
             ray.kill(learner.handle, no_restart=False)

@@ -75,7 +75,6 @@ class LearnerActor:
         learner = Learner(config, run, agent, strategy, layout_of(env), self._replay, "ray")
         if saved := checkpoint.latest(learner.folder):
             learner.restore(saved)
-            self._evaluations.restore(checkpoint.load_evaluations(saved))
         self._first_step = learner.step
         return learner
 
@@ -156,7 +155,7 @@ class LearnerActor:
 
     def _save(self, learner: Learner) -> None:
         before, self._phase = self._phase, "saving"
-        learner.save({"env_steps": self._replay.env_steps()}, self._evaluations.state())
+        learner.save({"env_steps": self._replay.env_steps()})
         self._phase = before
 
     def stop(self) -> None:

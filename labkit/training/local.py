@@ -99,13 +99,13 @@ def train(
             environments = components.collect_env, components.eval_env
             for env in environments:
                 seeded_env(env).timeout = config.environment_timeout
+        opened = run or open_run("", config, environment=describe(environments[0]))
         if run is None:
-            run = open_run("", config, environment=describe(environments[0]))
-            stack.enter_context(removed_if_rejected(run))
-        check_free(run.path)
-        run.check_environment(environments[0])
-        run.on_metrics = on_metrics
-        folder = (run.path / "checkpoints").absolute()  # an environment may change the directory
+            stack.enter_context(removed_if_rejected(opened))
+        check_free(opened.path)
+        opened.check_environment(environments[0])
+        opened.on_metrics = on_metrics
+        folder = (opened.path / "checkpoints").absolute()  # an environment may change the directory
         stack.enter_context(name_last_checkpoint(folder))
         new = checkpoint.latest(folder) is None
         if components is not None:
@@ -115,10 +115,10 @@ def train(
             stack.callback(components.close)
             if new:
                 warm_up(config, components)
-        training = LocalTraining(config, run, components)
+        training = LocalTraining(config, opened, components)
         with _short_switches(), stop_request() as stop:
             training.execute(stop)
-    return run
+    return opened
 
 
 class _StoppedError(Exception):

@@ -63,8 +63,9 @@ class RunLogger:
         Raises:
             StorageError: the row or the events cannot be written.
         """
-        at = {"env_step": env_step, "gradient_step": step, "wall_seconds": seconds}
-        self._run.log_evaluation(evaluation, **at)
+        self._run.log_evaluation(
+            evaluation, env_step=env_step, gradient_step=step, wall_seconds=seconds
+        )
         self._write_events({"gradient_step": step, "eval_return": evaluation.mean_return})
 
     def _write_events(self, row: dict[str, Any]) -> None:

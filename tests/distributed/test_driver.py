@@ -35,7 +35,6 @@ from labkit.distributed import (
 from labkit.distributed.evaluation_queue import EvaluationRequest, EvaluationRequester
 from labkit.distributed.learner_actor import LearnerActor
 from labkit.environments.make import make_environment
-from labkit.environments.watchdog import NOTE, read_kill_note
 from labkit.errors import ActorLostError, DivergedError, ParameterError, StalledError
 from labkit.replay import rate_limiter, reverb_replay
 from labkit.replay.transitions import Layout
@@ -91,20 +90,6 @@ def test_a_run_of_the_other_executor_is_refused_before_ray_starts(small_config, 
     with pytest.raises(ParameterError, match=r"a run of labkit\.train_on_ray: labkit\.train "):
         labkit.train_on_ray(settings, run=run, make_env=Closing)
     assert capsys.readouterr().out == "closed\n", "the environment does not stay open"
-
-
-def test_a_start_says_why_the_last_one_ended(small_config, tmp_path, capsys, monkeypatch):
-    settings = small_config(env_name="Line")
-    run = open_run(tmp_path, settings)
-    (tmp_path / NOTE).write_text("the environment hung")
-
-    def no_ray(*arguments, **named):
-        raise StalledError("no Ray in this test")
-
-    monkeypatch.setattr(ray_cluster, "connection", no_ray)
-    with pytest.raises(StalledError, match="no Ray in this test"):
-        labkit.train_on_ray(settings, run=run, make_env=Line)
-    assert "the last start of this run: the environment hung\n" in capsys.readouterr().out
 
 
 def test_a_run_of_another_environment_is_refused_before_ray_starts(small_config, tmp_path):
@@ -174,8 +159,8 @@ run = labkit.open_run(sys.argv[1], config)
 def test_a_constructor_or_a_seed_that_hangs_is_killed_in_every_process(tmp_path, call):
     command = [sys.executable, "-c", HANGS + call, str(tmp_path), str(Path(__file__).parent)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
-    assert "or its constructor within 1 s" in read_kill_note(tmp_path)
+    assert ended.returncode == 1, ended.stderr[-2000:]
+    assert "Timeout (0:00:01)!" in ended.stderr
 
 
 @pytest.mark.parametrize(

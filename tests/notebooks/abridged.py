@@ -39,7 +39,7 @@ SHORT_EPISODES = """\
 # Added by the tests: episodes of 200 env steps, and small films with few pictures.
 from labkit.plotting import rendering
 
-labkit.make_environment.__defaults__ = (None, 200, True, None)  # max_episode_steps is the second
+labkit.make_environment.__defaults__ = (None, 200, True, 0)  # max_episode_steps is the second
 video.record_episode.__kwdefaults__.update(fps=5, width=160, height=120)
 rendering.frame.__defaults__ = (160, 120)
 """

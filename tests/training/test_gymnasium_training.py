@@ -11,9 +11,9 @@ import gymnasium
 import numpy as np
 import pandas as pd
 import pytest
+from labkit.environments.watchdog import read_kill_note
 
 import labkit
-from labkit.environments.watchdog import read_kill_note
 from labkit.training import checkpoint
 from labkit.training.components import RESUME_SEED
 from labkit.training.run import read_metrics

@@ -336,7 +336,7 @@ def check_checkpoint_seconds(seen):
 
 
 def check_environment_timeout(seen):
-    limits = seen.of("watchdog").limit
+    limits = seen.of("environment").timeout
     assert set(limits[limits > 0]) == {77}
     # On Ray: the driver's, the learner's, the worker's and the evaluator's.
     assert (limits > 0).sum() >= (4 if seen.executor == "ray" else 1)
