@@ -9,7 +9,8 @@ import attrs
 
 import labkit
 from benchmarks.stopwatch import Stopwatch, worker
-from labkit.training import components, run_directory
+from labkit.training import components
+from labkit.training.run import Run, open_run
 
 
 class EnoughError(Exception):
@@ -17,7 +18,7 @@ class EnoughError(Exception):
 
 
 @attrs.define
-class TimedRun(run_directory.Run):
+class TimedRun(Run):
     """A run that reads the stopwatch at each row of metrics and ends training when it is done."""
 
     stopwatch: Stopwatch = attrs.field(kw_only=True)
@@ -81,7 +82,7 @@ def time_training(
     """
     config = configure(warmup, iterations, initial=1, same_work=same_work)
     with tempfile.TemporaryDirectory() as folder:
-        base = run_directory.open_run(folder, config)
+        base = open_run(folder, config)
         stopwatch = Stopwatch(warmup, iterations, at_start)
         run = TimedRun(path=base.path, config=config, stopwatch=stopwatch)
         # Each timing is a new run, and labkit.train rejects an agent that has trained without one.

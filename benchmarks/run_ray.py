@@ -13,7 +13,7 @@ import psutil
 import labkit
 from benchmarks.run_labkit import configure
 from benchmarks.stopwatch import worker
-from labkit.training import run_directory
+from labkit.training.run import Run, open_run
 
 
 def process_tree() -> dict[int, tuple[float, float]]:
@@ -34,7 +34,7 @@ def process_tree() -> dict[int, tuple[float, float]]:
 class UsageRecorder(threading.Thread):
     """Records `process_tree` when metrics.csv reaches certain gradient steps."""
 
-    def __init__(self, run: run_directory.Run, steps: tuple[int, ...]):
+    def __init__(self, run: Run, steps: tuple[int, ...]):
         super().__init__(daemon=True)
         self.folder, self.steps = run.path, steps
         self.recorded: dict[int, dict[int, tuple[float, float]]] = {}
@@ -59,7 +59,7 @@ def main(options: argparse.Namespace) -> dict[str, float]:
     )
     first, last = options.warmup, options.warmup + options.iterations
     with tempfile.TemporaryDirectory() as folder:
-        run = run_directory.open_run(folder, config)
+        run = open_run(folder, config)
         usage = UsageRecorder(run, (first, last))
         usage.start()
         labkit.train_on_ray(config, 1, run=run)

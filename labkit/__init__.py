@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from labkit.sac.actor import ActorPolicy
     from labkit.sac.rollout import evaluate
     from labkit.training.local import train
-    from labkit.training.run_directory import Run, open_run, start_run
+    from labkit.training.run import Run, open_run, start_run
 
 runtime.prepare()
 
@@ -31,11 +31,11 @@ __all__ += ["make_environment", "open_run", "quiet", "start_run", "train", "trai
 # before that.
 _LAZY = {
     "ActorPolicy": "labkit.sac.actor",
-    "Run": "labkit.training.run_directory",
+    "Run": "labkit.training.run",
     "evaluate": "labkit.sac.rollout",
     "make_environment": "labkit.environments.make",
-    "open_run": "labkit.training.run_directory",
-    "start_run": "labkit.training.run_directory",
+    "open_run": "labkit.training.run",
+    "start_run": "labkit.training.run",
     "train": "labkit.training.local",
     "train_on_ray": "labkit.distributed.driver",
 }

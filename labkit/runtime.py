@@ -14,13 +14,15 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import IO, Any, TypeVar
 
 import threadpoolctl
 
 from labkit.errors import ParameterError
 
+Result = TypeVar("Result")
 LAUNCHER_VARIABLE = "LABKIT_LAUNCHER"  # the process id of `labkit run`, for the kernel it starts
 NO_PROXY = ("no_grpc_proxy", "no_proxy")  # gRPC reads the lower-case names
 PR_SET_PDEATHSIG = 1  # from Linux' sys/prctl.h
@@ -203,3 +205,21 @@ def seed_everything(seed: int) -> None:
     import tensorflow as tf
 
     tf.keras.utils.set_random_seed(seed)
+
+
+def in_background(function: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+    """Calls `function` in a thread, and returns what will hold its result.
+
+    A call that hangs inside TensorFlow or Reverb does not keep the process alive; Python waits for
+    the threads of a `ThreadPoolExecutor` before it exits.
+    """
+    future: Future[Result] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return future

@@ -15,6 +15,7 @@ from labkit import runtime
 from labkit.environments.make import make_environment
 from labkit.sac.update import make_update
 from labkit.strategy import make_strategy, replica_slice, several_replicas
+from labkit.training.run import open_run
 
 BATCH, STEPS = 256, 10
 CONFIG = labkit.SACConfig(
@@ -172,12 +173,12 @@ def train(out: Path) -> None:
 
     from labkit.sac import agent
     from labkit.sac.actor import ActorPolicy
-    from labkit.training import components, run_directory
+    from labkit.training import components
 
     config = labkit.SACConfig(**{**SMALL, "strategy": "mirrored:2", "num_iterations": 40})
     made = components.build(config)
     components.warm_up(config, made)
-    labkit.train(config, run_directory.open_run(out, config), made)
+    labkit.train(config, open_run(out, config), made)
     tf.train.Checkpoint(agent=made.agent).write(str(out / "tensorflow"))
     found = {f"{i:04d}": v.numpy() for i, v in enumerate(agent.state_variables(made.agent))}
     greedy = ActorPolicy(made.agent)

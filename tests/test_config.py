@@ -8,7 +8,7 @@ import pytest
 
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
-from labkit.training import run_directory
+from labkit.training.run import start_run
 
 INTEGERS = [
     f.name for f in attrs.fields(SACConfig) if f.default is not None and type(f.default) is int
@@ -158,7 +158,5 @@ def test_config_survives_json():
 
 def test_unknown_environment_names_the_nearest(tmp_path):
     with pytest.raises(ParameterError, match=r"MinitaurBulletEnv-v1.*'MinitaurBulletEnv-v0'"):
-        run_directory.start_run(
-            {"env_name": "MinitaurBulletEnv-v1", "run_dir": str(tmp_path / "run")}
-        )
+        start_run({"env_name": "MinitaurBulletEnv-v1", "run_dir": str(tmp_path / "run")})
     assert not (tmp_path / "run").exists()  # refused before anything was made

@@ -17,7 +17,7 @@ from labkit.parameters import (
     from_notebook,
     invalid,
 )
-from labkit.training.run_directory import start_run
+from labkit.training.run import start_run
 
 OWN_CELL = """\
 num_iterations: int = 100  # gradient steps

@@ -9,7 +9,8 @@ from labkit.environments.make import make_environment
 from labkit.replay.transitions import Layout
 from labkit.sac import agent as agents
 from labkit.sac.update import make_update
-from labkit.training import checkpoint, run_directory
+from labkit.training import checkpoint
+from labkit.training.run import read_metrics
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 MIRRORED = ("mirrored:1", "mirrored:2", "mirrored:4")
@@ -94,7 +95,7 @@ def mirrored_run(tmp_path_factory):
 def test_a_mirrored_run_ends_and_learns(mirrored_run):
     path, found = mirrored_run
     assert found["replicas"] == 2
-    table = run_directory.read_metrics(path)
+    table = read_metrics(path)
     assert table.gradient_step.iloc[-1] == 40
     logged = table[table.critic_loss.notna()]
     assert np.isfinite(logged[["critic_loss", "actor_loss", "alpha_loss"]].to_numpy()).all()

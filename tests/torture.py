@@ -25,7 +25,8 @@ import numpy as np
 import labkit
 from labkit.replay import reverb_replay, transitions, uniform_replay
 from labkit.sac.agent import state_variables
-from labkit.training import checkpoint, local, run_directory
+from labkit.training import checkpoint, local
+from labkit.training.run import open_run, read_metrics
 
 LIMIT_SECONDS = 180  # for one life to show a sign of progress, and for the last one to end
 INITIAL = 200
@@ -108,7 +109,7 @@ def live(folder: Path, life: int, steps: int, kind: str) -> None:
     local.LocalTraining.restore = told_restore
     tell("life", life)
     config = configure(steps, kind)
-    run = run_directory.open_run(folder / "run", config)
+    run = open_run(folder / "run", config)
     labkit.train(config, run, make_env=Counter)
 
 
@@ -246,7 +247,7 @@ def check_restarts(folder: Path, digests: dict[int, str]) -> int:
 
 def check_metrics(run: Path, steps: int) -> None:
     """Every step once, in order; none twice, none missing."""
-    table = run_directory.read_metrics(run)
+    table = read_metrics(run)
     logged = table[table.critic_loss.notna()]
     assert logged.gradient_step.tolist() == list(range(1, steps + 1))
     assert (logged.env_step == INITIAL + logged.gradient_step).all()

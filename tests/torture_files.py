@@ -27,7 +27,8 @@ from small_disk import fill, may_mount, small_disk
 import labkit
 from labkit.errors import ParameterError, RunError
 from labkit.sac.agent import state_variables
-from labkit.training import checkpoint, components, local, logger, run_directory, run_lock
+from labkit.training import checkpoint, components, local, logger, run_lock
+from labkit.training.run import open_run, read_metrics
 
 INITIAL, FIRST, LAST, NEXT = 100, 20, 40, 50  # env steps; gradient steps of checkpoints and the end
 USERS = ("notes.txt", "checkpoints/notes.txt", "videos/mine.mp4", ".hidden", "../beside.txt")
@@ -91,7 +92,7 @@ def train(path: Path, kind: str, steps: int) -> tuple[list[int], str]:
             contextlib.redirect_stdout(printed),
             mock.patch.object(local.LocalTraining, "restore", restore),
         ):
-            labkit.train(config, run_directory.open_run(path, config), make_env=Walk)
+            labkit.train(config, open_run(path, config), make_env=Walk)
     finally:
         run_lock.release(path, run_lock.TRAINING)
     return resumed, printed.getvalue()
@@ -107,7 +108,7 @@ def digest(arrays: Any) -> str:
 
 def check_complete(path: Path, steps: int, missing: range = range(0)) -> None:
     """Every step once and in order, except for the `missing` ones, and a policy that loads."""
-    table = run_directory.read_metrics(path)
+    table = read_metrics(path)
     logged = table.gradient_step[table.critic_loss.notna()].tolist()
     assert logged == [step for step in range(1, steps + 1) if step not in missing], logged
     final = table[(table.gradient_step == steps) & table.eval_return.notna()]
@@ -182,7 +183,7 @@ def damaged_metrics(path: Path, kind: str, generator: random.Random) -> str:
     file = path / "metrics.csv"
     header = len(file.read_bytes().splitlines(keepends=True)[0])
     cut(file, generator, header)
-    rows = run_directory.read_metrics(path)
+    rows = read_metrics(path)
     kept = max(rows.gradient_step[rows.critic_loss.notna()], default=0)
     resumed, printed = train(path, kind, NEXT)
     assert resumed == [LAST], resumed

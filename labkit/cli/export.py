@@ -20,7 +20,7 @@ from labkit.errors import ParameterError, RunError, storage
 from labkit.parameters import check_no_wildcards, grouped, invalid
 from labkit.replay import npz
 from labkit.sac import numpy_policy, onnx_policy, saved_policy
-from labkit.training import environment_record, metrics, model_card
+from labkit.training import metrics, model_card
 
 VIDEO = "replay.mp4"  # the name of the video that the Hub shows beside the card
 VIDEOS = ("videos/after.mp4", "after.mp4", VIDEO)  # of a run; a tracked run; an exported run
@@ -105,7 +105,7 @@ def _copy_records(run_dir: Path, draft: Path) -> bool:
     content = json.loads((run_dir / "config.json").read_text())
     kept = {name: content[name] for name in KEPT if name in content}
     (draft / "config.json").write_text(json.dumps(kept, indent=2) + "\n")
-    for name in (metrics.FILE, environment_record.FILE):
+    for name in (metrics.FILE,):
         if (run_dir / name).is_file():
             shutil.copyfile(run_dir / name, draft / name)
     video = next((run_dir / name for name in VIDEOS if (run_dir / name).is_file()), None)

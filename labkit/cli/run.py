@@ -20,27 +20,22 @@ from papermill.iorw import load_notebook_node
 from tqdm import tqdm
 
 from labkit.config import SACConfig
-from labkit.environments import watchdog
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError, RunError, first_line, storage
 from labkit.parameters import check_int, invalid, literal, unknown
 from labkit.runtime import LAUNCHER_VARIABLE
 from labkit.training import (
     checkpoint,
-    directory_contents,
     progress,
-    resuming,
-    run_directory,
-    run_lock,
-    signals,
 )
+from labkit.training.run import check_free, check_replay, choose_directory, is_finished, read_config
 
 
 def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
     """Checks the parameters, then executes the notebook in its run directory; see `execute`.
 
     Raises:
-        ParameterError, RunError: see `check`, `run_directory.choose_directory` and `execute`.
+        ParameterError, RunError: see `check`, `choose_directory` and `execute`.
     """
     parameters, config = check(notebook, texts)
     # With a parameter `resume`, a notebook's run_dir holds one run; without it, perhaps several.
@@ -48,10 +43,8 @@ def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
     read = [name for name in ("run_dir", "resume") if "resume" in own and name in own]
     given = {name: own[name] for name in read} | texts
     if "replay" in own:
-        run_directory.check_replay(config)
-    run_dir = run_directory.choose_directory(
-        given.get("run_dir", ""), config, given.get("resume", "auto")
-    )
+        check_replay(config)
+    run_dir = choose_directory(given.get("run_dir", ""), config, given.get("resume", "auto"))
     if "run_dir" in declared(notebook):
         parameters["run_dir"] = str(run_dir)
     parameters = {**_default_paths(notebook), **parameters}
@@ -170,24 +163,21 @@ def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
     output = run_dir / notebook.name
     check_output(notebook, run_dir)
     with storage(run_dir):
-        run_lock.check_free(run_dir, run_lock.TRAINING)
-        run_lock.hold(run_dir, run_lock.LAUNCHER, notebook.name)
+        check_free(run_dir)
     # The stop file is named after this process, so no other `labkit run` can stop the kernel.
     state, stop = run_dir / "progress.json", run_dir / f".stop-{os.getpid()}"
     variables = {
-        progress.FILE_VARIABLE: str(state.resolve()),
-        signals.FILE_VARIABLE: str(stop.resolve()),
+        "LABKIT_PROGRESS": str(state.resolve()),
+        "LABKIT_STOP": str(stop.resolve()),
         LAUNCHER_VARIABLE: str(os.getpid()),
     }
     print(f"{notebook.name} runs into {output}", file=sys.stderr)
     try:
-        directory_contents.remove_leftovers(run_dir)
         with storage(output), _environment(variables):
             status, message = _execute(notebook, output, parameters, state, stop)
     finally:
         for file in (state, stop):
             file.unlink(missing_ok=True)
-        run_lock.release(run_dir, run_lock.LAUNCHER)
     print(message, file=sys.stderr)
     return status
 
@@ -203,7 +193,7 @@ def check_output(notebook: Path, run_dir: Path, parameter: str = "run_dir") -> N
         return
     if output.samefile(notebook):
         raise invalid(parameter, str(run_dir), "another directory than that of the notebook")
-    if notebook.name != run_lock.note(run_dir, run_lock.LAUNCHER):  # it was not executed there
+    if not (run_dir / "config.json").exists():  # it was not executed there
         allowed = f"a directory without a {notebook.name}, which would be overwritten"
         raise invalid(parameter, str(run_dir), f"{allowed} (rename it first)")
 
@@ -214,7 +204,7 @@ def _execute(
     """The exit status of an executed notebook, and the reason."""
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # every ending is named here
     cells = {"desc": "cells", "unit": "cell", **bar_options()}
-    with _bars(state), signals.stop_request(stop.touch):
+    with _bars(state), progress.stop_request(stop.touch):
         try:
             paths = _unformatted(notebook), _unformatted(output)
             _run_cells(lambda: papermill.execute_notebook(*paths, parameters, progress_bar=cells))
@@ -247,7 +237,7 @@ def _is_unfinished(run_dir: Path) -> bool:
     """Whether a directory holds a run without its final evaluation; not in notebooks 05 and 06."""
     if not (run_dir / "config.json").is_file():
         return False
-    return not resuming.is_finished(run_dir, run_directory.read_config(run_dir))
+    return not is_finished(run_dir, read_config(run_dir))
 
 
 def _run_cells(execute_notebook: Callable[[], object]) -> None:
@@ -275,10 +265,7 @@ def _run_cells(execute_notebook: Callable[[], object]) -> None:
 
 def _killed(run_dir: Path) -> str:
     """Why a kernel ended by itself, as far as that is known, and what is safe."""
-    note = run_dir / watchdog.NOTE
-    why = "its memory may have run out"
-    with contextlib.suppress(OSError):
-        why = note.read_text(errors="replace").strip()
+    why = "its memory may have run out, or an env step took longer than environment_timeout"
     good = checkpoint.latest(run_dir / "checkpoints")
     safe = f"last good checkpoint: {good or 'none yet'}"
     return f"the process that ran the notebook was killed ({why}); {safe}"

@@ -26,8 +26,8 @@ from labkit.config import SACConfig
 from labkit.errors import ParameterError, storage
 from labkit.parameters import MANY, check_int, check_no_wildcards, invalid
 from labkit.runtime import LAUNCHER_VARIABLE
-from labkit.training import resuming, run_directory, run_lock
-from labkit.training.signals import stop_request
+from labkit.training.progress import stop_request
+from labkit.training.run import check_free, check_same, check_usable, is_finished, read_config
 
 COMPARISON = "05_compare_runs.ipynb"  # next to the notebook of the sweep
 POLL_SECONDS = 0.5
@@ -58,7 +58,7 @@ class Job:
     def finished(self) -> bool:
         """Whether the run directory has the final evaluation."""
         started = (self.run_dir / "config.json").exists()
-        return started and resuming.is_finished(self.run_dir, self.config)
+        return started and is_finished(self.run_dir, self.config)
 
     def left_no_run(self) -> bool:
         """Whether the notebook ended without an error, but wrote no run into the run directory."""
@@ -177,11 +177,11 @@ def plan(notebook: Path, seeds: Sequence[str], texts: dict[str, str], into: Path
         run_dir = into / setting / f"seed-{config.seed}"
         job = Job(run_dir, {**texts, "seed": seed}, config)
         if job.finished():  # it may have lost its checkpoints
-            theirs = run_directory.read_config(run_dir)
-            resuming.check_same(run_dir, theirs, config, but=("num_iterations",))
+            theirs = read_config(run_dir)
+            check_same(run_dir, theirs, config, but=("num_iterations",))
         else:
-            run_directory.check_usable(run_dir, config)
-            run_lock.check_free(run_dir, run_lock.TRAINING)
+            check_usable(run_dir, config)
+            check_free(run_dir)
         jobs.append(job)
     return jobs
 

@@ -15,8 +15,14 @@ from labkit.parameters import invalid
 from labkit.plotting import video
 from labkit.sac import saved_policy
 from labkit.sac.rollout import Policy
-from labkit.training import environment_record, run_directory
-from labkit.training.files import write_atomically
+from labkit.training.run import (
+    TRACKED_POLICY,
+    describe,
+    differences,
+    read_config,
+    read_content,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -32,9 +38,9 @@ def tracked_policy() -> Path:
         ParameterError: neither has one.
     """
     for root in (Path.cwd(), CHECKOUT):
-        if (root / run_directory.TRACKED_POLICY / "after.mp4").is_file():
-            return root / run_directory.TRACKED_POLICY
-    missing = f"no {run_directory.TRACKED_POLICY / 'after.mp4'} here (only a checkout has it)"
+        if (root / TRACKED_POLICY / "after.mp4").is_file():
+            return root / TRACKED_POLICY
+    missing = f"no {TRACKED_POLICY / 'after.mp4'} here (only a checkout has it)"
     raise ParameterError(f"{missing}; name a run directory, such as `labkit watch runs/0001`")
 
 
@@ -72,7 +78,7 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
         ParameterError: one of them is missing or damaged, or the run's environment is not the
             registered one.
     """
-    config = run_directory.read_config(folder)
+    config = read_config(folder)
     saved_policy.check_exists(folder / "policy")
     try:
         check_name(config.env_name)
@@ -82,12 +88,10 @@ def load(folder: Path) -> tuple["PyEnvironment", Policy]:
         )
         raise ParameterError(f"{folder} cannot be played: {what}") from None
     policy = saved_policy.load(folder / "policy")
-    record = environment_record.read_record(folder)
+    record = read_content(folder).get("environment") or {}
     with labkit.quiet():
         env = make_environment(config.env_name, max_episode_steps=record.get("max_episode_steps"))
-    if record and (
-        differing := environment_record.differences(record, environment_record.describe(env))
-    ):
+    if differing := differences(folder, describe(env)):
         what = f"its environment is not {config.env_name!r} as registered here ({differing})"
         raise ParameterError(f"{folder} cannot be played: {what}")
     sizes = env.observation_spec().shape, env.action_spec().shape

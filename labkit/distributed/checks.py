@@ -1,15 +1,13 @@
 """What `train_on_ray` rejects before it starts Ray: what no process could use."""
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from labkit.config import SACConfig
 from labkit.environments.make import check_specs, make_environment
-from labkit.environments.watchdog import Watchdog
 from labkit.errors import first_line
 from labkit.parameters import invalid
 from labkit.training.components import MakeEnv, check_tuned, environment_source
-from labkit.training.run_directory import Run
+from labkit.training.run import Run
 
 if TYPE_CHECKING:  # for annotations
     from tf_agents.environments.py_environment import PyEnvironment
@@ -32,10 +30,8 @@ def checked_environment(
     config: SACConfig, make_env: MakeEnv | None, max_episode_steps: int | None, run: Run | None
 ) -> "PyEnvironment":
     """Makes the environment once here, so that a mistake is named before any work."""
-    watchdog = Watchdog(config.environment_timeout, run.path if run else None)
-    with contextlib.closing(watchdog):
-        source = environment_source(config, make_env)
-        env = make_environment(source, config.seed, max_episode_steps, watchdog=watchdog)
-        check_specs(env)
-        check_tuned(config, env)
-        return env
+    source, limit = environment_source(config, make_env), config.environment_timeout
+    env = make_environment(source, config.seed, max_episode_steps, timeout=limit)
+    check_specs(env)
+    check_tuned(config, env)
+    return env

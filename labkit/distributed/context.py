@@ -10,7 +10,6 @@ import ray
 
 from labkit.config import SACConfig
 from labkit.environments.make import make_environment
-from labkit.environments.watchdog import Watchdog
 from labkit.errors import START_SECONDS, StalledError, poll
 
 if TYPE_CHECKING:  # the parameter server's process does without TensorFlow
@@ -39,7 +38,7 @@ class RunContext:
         return self.run_path / "checkpoints"
 
     def environment(self, seed: int, *, collect: bool = False) -> "PyEnvironment":
-        """A seeded environment with a watchdog; Ray restarts a process that hangs.
+        """A seeded environment; a call that hangs ends the process, and Ray restarts it.
 
         `config.bootstrap_time_limits` only applies to an environment that is to `collect`.
         """
@@ -48,7 +47,7 @@ class RunContext:
             seed=seed,
             max_episode_steps=self.max_episode_steps,
             bootstrap_time_limits=self.config.bootstrap_time_limits or not collect,
-            watchdog=Watchdog(self.config.environment_timeout, self.run_path),
+            timeout=self.config.environment_timeout,
         )
 
     def wait_for_actor(self, name: str) -> Any:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from labkit.config import SACConfig
 from labkit.distributed import failure_log, ray_cluster, ray_summary
 from labkit.distributed.checks import check_picklable, checked_environment
-from labkit.environments.watchdog import read_kill_note
 from labkit.errors import (
     START_SECONDS,
     BrokenEnvironmentError,
@@ -27,14 +26,18 @@ from labkit.parameters import check_int, invalid
 from labkit.replay.server import free_port, warn_once
 from labkit.replay.transitions import Layout, layout_of
 from labkit.strategy import learner_gpus
-from labkit.training import checkpoint, run_lock
+from labkit.training import checkpoint
 from labkit.training.components import MakeEnv, check_config_and_run
-from labkit.training.environment_record import check_same_environment
 from labkit.training.learner import check_executor, name_last_checkpoint
-from labkit.training.progress import Phases
-from labkit.training.resuming import check_same
-from labkit.training.run_directory import Run, open_run, removed_if_rejected
-from labkit.training.signals import StopRequest, stop_request
+from labkit.training.progress import Phases, StopRequest, stop_request
+from labkit.training.run import (
+    Run,
+    check_free,
+    check_same,
+    describe,
+    open_run,
+    removed_if_rejected,
+)
 
 if TYPE_CHECKING:  # Ray may not be installed
     from labkit.distributed.supervisor import Restart, SupervisedActor
@@ -93,17 +96,15 @@ def train_on_ray(
     new = run is None
     with contextlib.closing(checked_environment(config, make_env, max_episode_steps, run)) as env:
         layout = layout_of(env)
-        run = run or open_run("", config)
+        run = run or open_run("", config, environment=describe(env), executor="ray")
+        check_free(run.path)
         check_same(run.path, run.config, config)
         check_executor(run.path, "ray")
-        check_same_environment(run, env)
-    if reason := read_kill_note(run.path):
-        print(f"the last start of this run: {reason}")
+        run.check_environment(env)
     warn_once()
     begin = time.monotonic()
     with (
         removed_if_rejected(run) if new else contextlib.nullcontext(),
-        run_lock.training(run.path),
         stop_request() as stop,
         ray_cluster.connection(address, cpus=num_collectors + 1),
     ):
@@ -151,7 +152,7 @@ class Driver:
         from labkit.distributed.supervisor import ActorSupervisor
         from labkit.distributed.workers import Evaluator, RolloutWorker
 
-        # Longer than the watchdog's limit, which should end a hanging environment first. Without
+        # Longer than the environment's limit, which should end a hanging environment first. Without
         # that limit (0), only actors that step an environment may be silent without end.
         self.supervisor = ActorSupervisor(START_SECONDS + config.environment_timeout)
         steps: dict[str, Any] = {"timeout": START_SECONDS + environment_seconds(config)}
@@ -287,7 +288,6 @@ class Driver:
         fault = {"actor": name, "seconds": round(restart.seconds, 1), **lost}
         self.faults.append(fault)
         fault["node"], note = self._look_for_reason(restart.actor, restart.before)
-        read_kill_note(self.run.path)  # reported now, not by the next start
         if name == "replay":
             # Its snapshot belongs to the learner's last checkpoint: both resume from there.
             ray.kill(learner.handle, no_restart=False)

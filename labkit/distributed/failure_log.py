@@ -8,7 +8,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from labkit.training.run_directory import Run
+from labkit.training.run import Run
 
 FILE = "failures.log"  # in the run directory
 LINES = 40  # of each process

@@ -8,7 +8,7 @@ import ray
 
 from labkit.distributed.context import NAMESPACE
 from labkit.distributed.supervisor import prefix_of_job
-from labkit.training.run_directory import Run
+from labkit.training.run import Run
 
 LOOK_SECONDS = 0.1
 

@@ -18,7 +18,7 @@ from labkit.sac.rollout import Evaluation
 from labkit.strategy import make_strategy
 from labkit.training import checkpoint
 from labkit.training.learner import Learner
-from labkit.training.run_directory import Run
+from labkit.training.run import Run
 
 PUSH_STEPS = 10  # gradient steps after which newer weights are pushed, at the latest
 
@@ -42,7 +42,6 @@ class LearnerActor:
     def train(self) -> dict[str, Any]:
         """Trains until all steps are done or `stop` is called; returns the final counters."""
         timeout = START_SECONDS + environment_seconds(self._config) + SAMPLE_TIMEOUT_SECONDS
-        checkpoint.recover(self._context.checkpoints)  # an earlier process may have been killed
         self._replay = ReplayClient(self._context, timeout)
         self._parameters = self._context.wait_for_actor("parameter server")
         learner = self._learner = self._prepare()
@@ -76,7 +75,6 @@ class LearnerActor:
         learner = Learner(config, run, agent, strategy, layout_of(env), self._replay, "ray")
         if saved := checkpoint.latest(learner.folder):
             learner.restore(saved)
-            self._evaluations.restore(checkpoint.load_evaluations(saved))
         self._first_step = learner.step
         return learner
 
@@ -157,7 +155,7 @@ class LearnerActor:
 
     def _save(self, learner: Learner) -> None:
         before, self._phase = self._phase, "saving"
-        learner.save({"env_steps": self._replay.env_steps()}, self._evaluations.state())
+        learner.save({"env_steps": self._replay.env_steps()})
         self._phase = before
 
     def stop(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from labkit.distributed.context import process_status
 from labkit.distributed.evaluation_queue import EvaluationQueue, EvaluationRequest, Key
-from labkit.training.files import write_atomically
+from labkit.training.run import write_atomically
 
 SAVE_SECONDS = 30  # between two files of the parameter server
 # A rollout worker that has not pulled for so long is lost: its returns no longer count.

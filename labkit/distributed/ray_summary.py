@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import storage
-from labkit.training.files import write_atomically
-from labkit.training.run_directory import RAY_SUMMARY, Run
+from labkit.training.run import RAY_SUMMARY, Run, write_atomically
 
 STALENESS = ("staleness_median", "staleness_max")
 TABLE = ("inserts", "samples", "samples_per_insert")
@@ -37,9 +36,8 @@ def write(run: Run, summary: Mapping[str, Any]) -> None:
     """Replaces the summary.
 
     Raises:
-        StorageError: the disk is full or gone; see also `Run.check_lock`.
+        StorageError: the disk is full or gone.
     """
-    run.check_lock()
     file = run.path / RAY_SUMMARY
     with storage(file):
         write_atomically(file, json.dumps(summary, indent=2) + "\n")

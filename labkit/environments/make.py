@@ -15,9 +15,8 @@ from labkit.environments.seeding import (
     raw_env,
     seeded_env,
 )
-from labkit.environments.watchdog import Watchdog
 from labkit.errors import BrokenEnvironmentError, ParameterError, first_line
-from labkit.parameters import MANY, check_int, did_you_mean, echo, invalid
+from labkit.parameters import MANY, check_int, check_real, did_you_mean, echo, invalid
 from labkit.runtime import quiet
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def make_environment(
     seed: int | None = None,
     max_episode_steps: int | None = None,
     bootstrap_time_limits: bool = True,
-    watchdog: Watchdog | None = None,
+    timeout: float = 0,
 ) -> "PyEnvironment":
     """A TF-Agents `PyEnvironment`: a truncation keeps discount 1, a termination has discount 0.
 
@@ -78,8 +77,8 @@ def make_environment(
         max_episode_steps: env steps until the time limit; None takes the registered one, if any.
         bootstrap_time_limits: False makes a truncation a termination, as gym's own time limit
             does, for comparison (Pardo et al. 2018, "Time Limits in Reinforcement Learning").
-        watchdog: ends the process when the constructor, `seed`, a reset or a step never returns;
-            None sets no limit.
+        timeout: seconds that the constructor, a reset or a step may take; then the line that hangs
+            is printed, and the process ends. 0 sets no limit.
 
     Raises:
         ParameterError: an unknown id, an environment that this host cannot make, a callable that
@@ -91,8 +90,9 @@ def make_environment(
         raise invalid("bootstrap_time_limits", bootstrap_time_limits, "True or False")
     if seed is not None:
         seed = check_int("seed", seed, 0, MAX_SEED, "or None")
+    timeout = check_real("timeout", timeout, 0, MANY, "seconds; 0 for no limit")
     try:
-        seeded = SeededEnv(_maker(name), max_episode_steps, watchdog)
+        seeded = SeededEnv(_maker(name), max_episode_steps, timeout)
         seeded.came_from = _parameter(name)
         gymnasium.try_out(seeded)
     except Exception as error:  # a constructor may raise anything

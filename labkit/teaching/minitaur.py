@@ -12,8 +12,7 @@ import labkit
 from labkit.parameters import grouped
 from labkit.sac.rollout import Evaluation
 from labkit.symmetry import REFLECTIONS
-from labkit.training.config_file import read_config
-from labkit.training.run_directory import TRACKED_POLICY, read_metrics
+from labkit.training.run import TRACKED_POLICY, read_config, read_metrics
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment

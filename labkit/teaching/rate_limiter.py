@@ -4,7 +4,6 @@ When a rate limiter blocks a request, Reverb waits indefinitely and prints nothi
 here print the reason after a few seconds and raise `StalledError` at the time limit.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -15,7 +14,7 @@ import reverb
 from labkit.errors import StalledError
 from labkit.replay.server import LimiterState as LimiterState
 from labkit.replay.server import count_of, limiter_state
-from labkit.runtime import quiet
+from labkit.runtime import in_background, quiet
 
 NOTICE_SECONDS = 3.0
 LIMIT_SECONDS = 30.0
@@ -68,15 +67,7 @@ def wait_for(
         StalledError: the limit has passed; the message gives the reason.
     """
     waits = _waits(client, table, doing, notice_seconds, limit_seconds)
-    outcome: futures.Future[Any] = futures.Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(action())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
+    outcome = in_background(action)
     while not outcome.done():
         futures.wait([outcome], next(waits))
     return outcome.result()

@@ -1,9 +1,7 @@
 """Experiments with several replicas, for notebook 03: equal agents, plain SGD, a time limit."""
 
 import functools
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -11,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from labkit.errors import StalledError
+from labkit.runtime import in_background
 from labkit.sac.agent import SeededSacAgent, create_agent
 
 if TYPE_CHECKING:
@@ -37,16 +36,7 @@ def within(
     def limit(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         @functools.wraps(function)
         def limited(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
-            future: Future[Result] = Future()
-
-            def work() -> None:
-                try:
-                    future.set_result(function(*args, **options))
-                except BaseException as error:
-                    future.set_exception(error)
-
-            # A daemon: a kernel can end while it waits.
-            threading.Thread(target=work, daemon=True).start()
+            future = in_background(lambda: function(*args, **options))
             try:
                 return future.result(timeout=seconds)
             except FutureTimeout:

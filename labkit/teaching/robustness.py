@@ -20,7 +20,7 @@ from labkit.environments.seeding import raw_env
 from labkit.errors import ParameterError
 from labkit.plotting import style
 from labkit.runtime import quiet
-from labkit.training.run_directory import TRACKED_POLICY
+from labkit.training.run import TRACKED_POLICY
 
 EPISODES = Path(__file__).parents[2] / "results" / "minitaur" / "robustness" / "episodes.csv"
 FULL_LENGTH = 1000  # env steps until the time limit

@@ -1,6 +1,5 @@
 """The components of a training run: environments, agent, strategy and replay table."""
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,8 @@ import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
 from labkit.config import MINITAUR_NAME, SACConfig, check_config
-from labkit.environments.make import (
-    check_factory,
-    check_separate,
-    check_specs,
-    make_environment,
-)
+from labkit.environments.make import check_factory, check_separate, check_specs, make_environment
 from labkit.environments.seeding import environment_name, raw_env
-from labkit.environments.watchdog import Watchdog
 from labkit.errors import ParameterError, first_line
 from labkit.parameters import invalid
 from labkit.replay.transitions import Layout, ReplayTable, layout_of
@@ -28,10 +21,10 @@ from labkit.sac.rollout import Collector, random_policy
 from labkit.strategy import make_strategy
 from labkit.training import checkpoint
 from labkit.training.progress import progress
-from labkit.training.run_directory import Run
-from labkit.training.signals import StopRequest
+from labkit.training.run import Run
 
 MakeEnv = Callable[[], Any]  # a user's own environment, of Gym 0.23 or of Gymnasium
+Environments = tuple[PyEnvironment, PyEnvironment]  # for collection, for evaluation
 
 # Offsets of the seeds of independent random streams, far enough from one another that runs with
 # neighbouring seeds share none.
@@ -82,17 +75,11 @@ class TrainingComponents:
         Raises:
             ParameterError: the checkpoint is damaged, or of other networks.
         """
-        saved = checkpoint.latest(run_path / "checkpoints")
-        if saved is None:
-            return
-        arrays, state = checkpoint.load(saved)
-        variables = list(self.agent.variables)  # the first of `agent.state_variables`
-        checkpoint.assign(variables, arrays[: len(variables)], saved)
-        self.replay.restore(saved / "replay")
-        if "collector" in state:  # of `labkit.train`
-            self.env_steps = int(state["env_steps_before"]) + int(state["collector"]["env_steps"])
-        else:
-            self.env_steps = int(state.get("env_steps", self.env_steps))
+        if saved := checkpoint.latest(run_path / "checkpoints"):
+            state = checkpoint.read_state(saved)
+            checkpoint.assign(list(self.agent.variables), saved, partly=True)
+            self.replay.restore(saved / "replay")
+            self.env_steps = int(state["env_steps"])
 
     def close(self) -> None:
         """Closes the replay table; may be called twice."""
@@ -107,10 +94,11 @@ def open_replay(config: SACConfig, layout: Layout, folder: Path | None = None) -
     Raises:
         ParameterError: Reverb cannot be imported here.
     """
+    capacity, recent = config.replay_buffer_capacity, config.recent_transitions
     if config.replay == "tf_uniform":
         from labkit.replay.uniform_replay import UniformReplay
 
-        return UniformReplay(layout, config.replay_buffer_capacity, config.recent_transitions)
+        return UniformReplay(layout, capacity, recent)
     try:
         from labkit.replay.reverb_replay import ReverbReplay
         from labkit.replay.server import warn_once
@@ -118,41 +106,52 @@ def open_replay(config: SACConfig, layout: Layout, folder: Path | None = None) -
         allowed = f"'tf_uniform' here, where Reverb cannot be imported ({first_line(error)})"
         raise invalid("replay", config.replay, allowed) from None
     warn_once()
-    capacity, recent = config.replay_buffer_capacity, config.recent_transitions
     return ReverbReplay(layout, capacity, folder, recent=recent)
 
 
-def build(
-    config: SACConfig,
-    make_env: MakeEnv | None = None,
-    folder: Path | None = None,
-    max_episode_steps: int | None = None,
-    watchdog: Watchdog | None = None,
-) -> TrainingComponents:
-    """Makes all components.
+def make_environments(
+    config: SACConfig, make_env: MakeEnv | None = None, max_episode_steps: int | None = None
+) -> Environments:
+    """Seeds every generator, then makes the environments of collection and evaluation.
 
     Args:
         config: the configuration.
         make_env: replaces `config.env_name`.
-        folder: of the replay table's snapshots, see `open_replay`.
         max_episode_steps: the time limit; None takes the registered one, if any.
-        watchdog: of both environments; None lets them take any time.
 
     Raises:
         ParameterError: SAC cannot train on the environment, or `make_env` returns the same twice.
     """
     source = environment_source(config, make_env)
     seed_everything(config.seed)
-    strategy = make_strategy(config.strategy, config.batch_size)
-    make = functools.partial(
-        make_environment, source, max_episode_steps=max_episode_steps, watchdog=watchdog
-    )
-    bootstrap = config.bootstrap_time_limits
-    collect_env = make(seed=config.seed + COLLECT_SEED, bootstrap_time_limits=bootstrap)
+
+    def make(seed: int, bootstrap: bool = True) -> PyEnvironment:
+        timeout = config.environment_timeout
+        return make_environment(source, seed, max_episode_steps, bootstrap, timeout)
+
+    collect_env = make(config.seed + COLLECT_SEED, config.bootstrap_time_limits)
     check_specs(collect_env)
     check_tuned(config, collect_env)
-    eval_env = make(seed=evaluation_seed(config, final=False))
+    eval_env = make(evaluation_seed(config, final=False))
     check_separate(collect_env, eval_env)
+    return collect_env, eval_env
+
+
+def build(
+    config: SACConfig, environments: Environments | None = None, folder: Path | None = None
+) -> TrainingComponents:
+    """Makes all components.
+
+    Args:
+        config: the configuration.
+        environments: as `make_environments` returned them; None makes them.
+        folder: of the replay table's snapshots, see `open_replay`.
+
+    Raises:
+        ParameterError: see `make_environments`.
+    """
+    collect_env, eval_env = environments or make_environments(config)
+    strategy = make_strategy(config.strategy, config.batch_size)
     return TrainingComponents(
         strategy=strategy,
         collect_env=collect_env,
@@ -186,13 +185,11 @@ def environment_source(config: SACConfig, make_env: MakeEnv | None) -> MakeEnv |
 
 
 def check_tuned(config: SACConfig, env: PyEnvironment, parameter: str = "make_env") -> None:
-    """Rejects settings of one environment if `parameter`, for example `make_env`, gave another one.
-
-    Fields that are left open have the values of `config.env_name`.
+    """Rejects settings of the Minitaur if `parameter`, such as `make_env`, gave another robot.
 
     Raises:
-        ParameterError: the configuration is the Minitaur's, or its symmetry is used, and the
-            environment is not the one of that id, or has other observations or actions.
+        ParameterError: `config.env_name` names the Minitaur, or its symmetry is used, and the
+            environment is another one, or has other observations or actions.
     """
     special = config.env_name == MINITAUR_NAME or config.symmetry_augmentation
     if special and environment_name(env) != config.env_name:
@@ -207,57 +204,24 @@ def check_tuned(config: SACConfig, env: PyEnvironment, parameter: str = "make_en
         raise invalid("symmetry_augmentation", True, allowed)
 
 
-def check_components(
-    components: TrainingComponents, config: SACConfig, others: dict[str, Any]
-) -> None:
-    """Rejects components that do not fit the configuration.
-
-    Args:
-        components: made by hand.
-        config: of the run.
-        others: arguments that exclude `components`, by name.
+def check_components(components: TrainingComponents, config: SACConfig, new: bool) -> None:
+    """Rejects components with which a `new` or a resumed training cannot begin.
 
     Raises:
-        ParameterError: one of `others` is given; `components` is of another type; its environments
-            are one, or SAC cannot train in them; or its agent has other hyperparameters.
+        ParameterError: they are of another type, their environments are one, or SAC cannot train in
+            them; in a new run, their table is empty or their agent has trained.
     """
-    for name, value in others.items():
-        if value is not None:
-            raise ParameterError(
-                f"`{name}` must be None if `components` are given: they have theirs"
-            )
     if not isinstance(components, TrainingComponents):
         raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
     check_separate(components.collect_env, components.eval_env, "components")
     check_specs(components.collect_env, "components.collect_env")
     check_tuned(config, components.collect_env, "components")
-    agent: Any = components.agent  # whatever the caller has put there
-    if not isinstance(agent, SeededSacAgent):
-        allowed = "a SeededSacAgent, as in notebook 03"
-        raise invalid("components.agent", type(agent).__name__, allowed)
-    built_with = {
-        "gamma": agent._gamma,
-        "reward_scale_factor": agent._reward_scale_factor,
-        "actor_update_period": agent.actor_update_period,
-    }
-    for name, value in built_with.items():
-        if value != getattr(config, name):
-            allowed = f"{value}, as in the agent of `components`"
-            raise invalid(name, getattr(config, name), allowed)
-
-
-def check_untrained(components: TrainingComponents) -> None:
-    """Rejects components with which no training can begin.
-
-    Raises:
-        ParameterError: their table is empty, or their agent has trained.
-    """
-    if not components.replay.size():
+    if new and not components.replay.size():
         raise ParameterError(
             "`components` must have a filled replay table, but theirs is empty: call "
             "labkit.training.components.warm_up(config, components) first"
         )
-    if taken := int(components.agent.train_step_counter.numpy()):
+    if new and (taken := int(components.agent.train_step_counter.numpy())):
         raise ParameterError(
             f"`components` must be new, but their agent has taken {taken} gradient steps that no "
             "checkpoint holds: make agent, table and environments again"
@@ -265,12 +229,7 @@ def check_untrained(components: TrainingComponents) -> None:
 
 
 def warm_up(config: SACConfig, components: TrainingComponents) -> None:
-    """Fills the table with `config.initial_collect_steps` env steps of uniform actions.
-
-    Raises:
-        KeyboardInterrupt: `labkit run` was asked to stop; there is nothing to save yet.
-    """
-    stop = StopRequest()
+    """Fills the table with `config.initial_collect_steps` env steps of uniform actions."""
     env, replay = components.collect_env, components.replay
     policy = random_policy(env.action_spec(), config.seed + NOISE_SEED)
     collector = Collector(env, policy, replay.write, n_step=config.n_step, gamma=config.gamma)
@@ -278,7 +237,6 @@ def warm_up(config: SACConfig, components: TrainingComponents) -> None:
         for _ in range(config.initial_collect_steps):
             collector.run(1)
             ticker.advance()
-            stop.interrupt()
     collector.end()
     replay.flush()
     components.env_steps += config.initial_collect_steps

@@ -2,25 +2,24 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from labkit.config import SACConfig
-from labkit.errors import DivergedError, ParameterError, RunError, StalledError
-from labkit.parameters import MANY, echo, invalid
+from labkit.errors import DivergedError, ParameterError, RunError, StalledError, storage
+from labkit.parameters import MANY, invalid
 from labkit.replay.transitions import BatchSource, Layout
 from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent, state_variables
 from labkit.sac.rollout import Evaluation
 from labkit.sac.update import flat_weights, make_steps, make_update
-from labkit.training import checkpoint
+from labkit.training import checkpoint, metrics
 from labkit.training.logger import RunLogger
-from labkit.training.run_directory import Run, read_metrics
+from labkit.training.run import Run
 
 EXECUTORS = {"local": "labkit.train", "ray": "labkit.train_on_ray"}
 
@@ -68,18 +67,17 @@ class Learner:
         Raises:
             ParameterError: it is damaged, of another agent, or of the other executor.
         """
-        arrays, state = checkpoint.load(saved)
-        _check_executor(state, saved, self.executor, self.run.path)
-        checkpoint.assign(state_variables(self.agent), arrays, saved)
-        with checkpoint.naming_damage(saved):
-            length, self.step = int(state["metrics_bytes"]), int(state["step"])
+        check_executor(self.run.path, self.executor)
+        state = checkpoint.read_state(saved)
+        checkpoint.assign(state_variables(self.agent), saved)
+        with checkpoint.named(saved / checkpoint.STATE):
+            self.saved_step = self.step = int(state["step"])
             self._spent = float(state["seconds"])
             self._totals = {name: np.array(total) for name, total in state["totals"].items()}
-        if lost := self.run.cut_metrics(length, self.step):
-            self.run.notify(lost)
-        self.saved_step = self.step
-        metrics = self.run.metrics()
-        for row in metrics[metrics.eval_return.notna()].itertuples():
+        self.run.keep_metrics(self.step)
+        table = self.run.metrics()
+        self._spent = max(self._spent, *table.wall_seconds)  # of an evaluation after it was saved
+        for row in table[table.eval_return.notna()].itertuples():
             final = len(row.eval_returns) >= self.config.num_eval_episodes
             self._note_evaluation(int(row.gradient_step), final, row.eval_return)
         return state
@@ -92,12 +90,7 @@ class Learner:
             StorageError: the files cannot be written; see `RunLogger`.
         """
         if checkpoint.latest(self.folder) is None:
-            if len(read_metrics(self.run.path, repaired=True)):
-                aside = self.run.set_metrics_aside()
-                what = "has no checkpoint: it begins anew"
-                self.run.notify(f"{self.run.path} {what}; its rows are in {aside}")
-                self.run.set_policy_aside()
-            self.run.cut_metrics(None)
+            self.run.keep_metrics(-1)
         self.run.write_config()
         self.logger = RunLogger(self.run, self.agent, self._spent)
         self.seconds = self.logger.seconds
@@ -157,13 +150,14 @@ class Learner:
         self.env_step = env_step
         for name, total in totals.items():
             self._totals[name] = self._totals.get(name, 0.0) + total
-        if self._due(self.config.log_interval) or self.step == self.config.num_iterations:
+        last = self.step == self.config.num_iterations
+        if self._due(self.config.log_interval) or last:
             # NaN where no step had the metric since the last row.
             means = {name: float(s / c) if c else np.nan for name, (s, c) in self._totals.items()}
             self.logger.log(self.step, env_step, {**means, "collect_return": collect_return})
             self._totals = {}
         # The last policy is saved before its score: a run that has its score has its policy.
-        if self._due(self.config.policy_save_interval) or self.step == self.config.num_iterations:
+        if self._due(self.config.policy_save_interval) or last:
             self._save_policy()
 
     def _save_policy(self) -> None:
@@ -219,9 +213,8 @@ class Learner:
         Raises:
             StorageError: see `RunLogger.log_evaluation`.
         """
-        self.logger.log_evaluation(
-            step, env_step, result, self.seconds() if seconds is None else seconds
-        )
+        seconds = self.seconds() if seconds is None else seconds
+        self.logger.log_evaluation(step, env_step, result, seconds)
         self._note_evaluation(step, final, result.mean_return)
 
     def _note_evaluation(self, step: int, final: bool, mean_return: float) -> None:
@@ -236,29 +229,23 @@ class Learner:
         by_time = 0 < self.config.checkpoint_seconds <= waited
         return self._due(self.config.checkpoint_interval) or by_time
 
-    def save(
-        self, state: dict[str, Any], evaluations: Mapping[str, np.ndarray] = MappingProxyType({})
-    ) -> None:
+    def save(self, state: dict[str, Any]) -> None:
         """Writes a checkpoint: agent, replay table, counters, and the executor's own `state`.
-
-        `evaluations` are those that wait; see `checkpoint.load_evaluations`.
 
         Raises:
             StorageError, StalledError: see `checkpoint.save`.
             DivergedError: a weight is infinite or not a number, so nothing could resume from it.
         """
-        state = {
-            "executor": self.executor,
-            "seconds": self.seconds(),
-            "metrics_bytes": self.run.sync_metrics(),
-            "totals": {name: total.tolist() for name, total in self._totals.items()},
-            **state,
-        }
         arrays = [variable.numpy() for variable in state_variables(self.agent)]
         if not all(np.isfinite(array).all() for array in arrays):
             what = "the agent has weights that are infinite or not a number"
             raise DivergedError(f"{what} after gradient step {self.step}")
-        checkpoint.save(self.folder, self.step, arrays, state, self.replay, evaluations)
+        file = self.run.path / metrics.FILE
+        with storage(file), contextlib.suppress(FileNotFoundError):  # somebody removed it
+            checkpoint.flush_to_disk(file)
+        totals = {name: total.tolist() for name, total in self._totals.items()}
+        ours = {"executor": self.executor, "seconds": self.seconds(), "totals": totals}
+        checkpoint.save(self.folder, self.step, arrays, {**ours, **state}, self.replay)
         self.saved_step, self._saved_seconds = self.step, self.seconds()
 
     def close(self) -> None:
@@ -278,24 +265,22 @@ def check_executor(run_dir: Path, executor: str) -> None:
         ParameterError: names both; or the checkpoint is damaged.
     """
     if saved := checkpoint.latest(run_dir / "checkpoints"):
-        _check_executor(checkpoint.read_state(saved), saved, executor, run_dir)
-
-
-def _check_executor(state: dict[str, Any], saved: Path, executor: str, run_dir: Path) -> None:
-    theirs = state.get("executor", "local")
-    if theirs not in (*EXECUTORS,):
-        what = f"{saved / 'state.json'} is damaged: it names no executor of labkit"
-        raise ParameterError(f"{what}, but {echo(theirs)}")
-    if theirs != executor:
-        allowed = f"a run of {EXECUTORS[executor]}: {EXECUTORS[theirs]} started this one"
-        raise invalid("run_dir", str(run_dir), allowed)
+        theirs = checkpoint.read_state(saved).get("executor")
+        if theirs != executor:
+            started = EXECUTORS.get(str(theirs), "another executor")
+            allowed = f"a run of {EXECUTORS[executor]}: {started} started this one"
+            raise invalid("run_dir", str(run_dir), allowed)
 
 
 @contextlib.contextmanager
 def name_last_checkpoint(folder: Path) -> Iterator[None]:
-    """Adds the last good checkpoint to the message of a `RunError`."""
+    """Adds the last good checkpoint to the message of a `RunError`; prints it for other errors."""
     try:
         yield
-    except RunError as error:
-        good = checkpoint.latest(folder)
-        raise type(error)(f"{error}; last good checkpoint: {good or 'none yet'}") from None
+    except Exception as error:
+        what = f"last good checkpoint: {checkpoint.latest(folder) or 'none yet'}"
+        if isinstance(error, RunError):
+            raise type(error)(f"{error}; {what}") from None
+        if not isinstance(error, ParameterError):
+            print(f"the run ends with a {type(error).__name__}; {what}")
+        raise

@@ -1,12 +1,10 @@
 """The local executor: one process that collects, learns, evaluates and saves."""
 
 import contextlib
-import queue
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,11 @@ import tensorflow as tf
 from labkit.config import SACConfig
 from labkit.environments.make import check_max_episode_steps
 from labkit.environments.seeding import seeded_env
-from labkit.environments.watchdog import Watchdog, read_kill_note
-from labkit.errors import StalledError, StorageError
+from labkit.errors import ParameterError, RunError, StorageError
+from labkit.runtime import in_background
 from labkit.sac.actor import ActorPolicy
 from labkit.sac.rollout import Collector, evaluate
-from labkit.training import checkpoint, run_lock
+from labkit.training import checkpoint
 from labkit.training.components import (
     NOISE_SEED,
     RESUME_SEED,
@@ -29,20 +27,16 @@ from labkit.training.components import (
     build,
     check_components,
     check_config_and_run,
-    check_untrained,
-    environment_source,
     evaluation_seed,
+    make_environments,
     warm_up,
 )
-from labkit.training.environment_record import check_same_environment
 from labkit.training.learner import Learner, name_last_checkpoint
-from labkit.training.live_plot import LivePlot
-from labkit.training.progress import progress
-from labkit.training.resuming import check_same
-from labkit.training.run_directory import RAY_SUMMARY, Run, open_run, removed_if_rejected
-from labkit.training.signals import StopRequest, stop_request
+from labkit.training.progress import LivePlot, StopRequest, progress, stop_request
+from labkit.training.run import Run, check_free, check_same, describe, open_run, removed_if_rejected
 
 JOIN_SECONDS = 30  # for the gradient steps that run when an error ends the training
+STEPS_BETWEEN_CHECKS = 100  # gradient steps; see `LocalTraining.check_table`
 
 
 def train(
@@ -52,6 +46,7 @@ def train(
     make_env: MakeEnv | None = None,
     *,
     max_episode_steps: int | None = None,
+    on_metrics: Callable[[dict[str, Any]], Any] | None = None,
 ) -> Run:
     """Trains SAC as configured and leaves the results in the run directory.
 
@@ -65,66 +60,65 @@ def train(
 
     Args:
         config: every hyperparameter.
-        run: an open run of this configuration; None makes a new numbered directory under `runs/`.
+        run: an open run of this configuration; None resumes the newest unfinished one under `runs/`
+            or makes a new numbered directory there, see `labkit.open_run`.
         components: made by hand, with a filled table; None builds them and warms up.
         make_env: returns an environment of Gym 0.23 or Gymnasium, as in
             `labkit.train(config, make_env=MyEnv)`; not together with `components`, which have
-            their environments. `config.env_name` names it; values tuned to the Minitaur are for
-            the Minitaur alone.
+            their environments. `config.env_name` names it.
         max_episode_steps: env steps until the time limit, in both environments; None takes the
             registered one, if any. Pass it again to resume: a run with another one is rejected. Not
             together with `components`.
+        on_metrics: gets each row of metrics as a dictionary, once it is written.
 
     Returns:
         The run; `run.metrics()` is the table of everything measured.
 
     Raises:
         KeyboardInterrupt: the run was stopped in the warm-up, after which there is nothing to save.
-        DivergedError: a loss or an action is no longer finite.
-        BrokenEnvironmentError: an observation or a reward is not finite, or of another kind.
-        StalledError: Reverb returned no batch within its time limit.
-        StorageError: the run directory cannot be written.
+        RunError: one of `errors`; names the last good checkpoint.
         ParameterError: an argument is of another type, `run` is of another configuration, another
-            thread or process trains in it, `make_env` comes with `components` or cannot be used,
-            or a checkpoint is damaged or of another agent.
+            process writes to it, `make_env` comes with `components` or cannot be used, or a
+            checkpoint is damaged or of another agent.
     """
     check_config_and_run(config, run)
     check_max_episode_steps(max_episode_steps)
-    environment_source(config, make_env)
-    if components is not None:
-        others = {"make_env": make_env, "max_episode_steps": max_episode_steps}
-        check_components(components, config, others)
-    new, given = run is None, components is not None
-    run = run or open_run("", config)
-    check_same(run.path, run.config, config)
-    folder = (run.path / "checkpoints").absolute()  # an environment may change the directory
+    for name, value in (("make_env", make_env), ("max_episode_steps", max_episode_steps)):
+        if components is not None and value is not None:
+            what = f"`{name}` must be None if `components` are given: they have theirs"
+            raise ParameterError(what)
+    if run is not None:
+        check_same(run.path, run.config, config)
     with contextlib.ExitStack() as stack:
-        if new:
-            stack.enter_context(removed_if_rejected(run))
-        stack.enter_context(run_lock.training(run.path))
-        if reason := read_kill_note(run.path):
-            print(f"the last start of this run: {reason}")
-        watchdog = Watchdog(config.environment_timeout, run.path)
-        stack.enter_context(contextlib.closing(watchdog))
-        stack.enter_context(name_last_checkpoint(folder))
         if components is None:
-            components = build(config, make_env, folder / "reverb", max_episode_steps, watchdog)
-            stack.callback(components.close)
-            for env in (components.collect_env, components.eval_env):
+            environments = make_environments(config, make_env, max_episode_steps)
+            for env in environments:
                 stack.callback(env.close)
-        check_same_environment(run, components.collect_env)
-        if checkpoint.latest(folder) is None:
-            (run.path / RAY_SUMMARY).unlink(missing_ok=True)  # of a warm-up that was stopped
-            if given:
-                check_untrained(components)
-            else:
+        else:
+            check_components(components, config, new=False)
+            environments = components.collect_env, components.eval_env
+            for env in environments:
+                seeded_env(env).timeout = config.environment_timeout
+        opened = run or open_run("", config, environment=describe(environments[0]))
+        if run is None:
+            stack.enter_context(removed_if_rejected(opened))
+        check_free(opened.path)
+        opened.check_environment(environments[0])
+        opened.on_metrics = on_metrics
+        folder = (opened.path / "checkpoints").absolute()  # an environment may change the directory
+        stack.enter_context(name_last_checkpoint(folder))
+        new = checkpoint.latest(folder) is None
+        if components is not None:
+            check_components(components, config, new)
+        else:
+            components = build(config, environments, folder / "reverb")
+            stack.callback(components.close)
+            if new:
                 warm_up(config, components)
-        training = LocalTraining(config, run, components)
-        for env in (components.collect_env, components.eval_env):
-            seeded_env(env).replace_watchdog(watchdog)
+        training = LocalTraining(config, opened, components)
         with _short_switches(), stop_request() as stop:
             training.execute(stop)
-    return run
+    return opened
 
 
 class _StoppedError(Exception):
@@ -147,6 +141,7 @@ class LocalTraining:
         self.live_plot = LivePlot(run)
         if saved := checkpoint.latest(self.learner.folder):
             self.restore(saved)
+        self.rows = c.replay.size()
         self.learner.start()
 
     @property
@@ -182,43 +177,55 @@ class LocalTraining:
         with contextlib.suppress(_StoppedError):
             self._iterate_all(stop)
         self.components.env_steps = self.env_step
-        if self.learner.saved_step != self.step or stop:
+        if self.learner.saved_step != self.step:
             self.save_checkpoint()
         with contextlib.suppress(_StoppedError):
             if self.learner.final_evaluation_pending() and not stop:
                 self.evaluate(stop, final=True)
-                self.save_checkpoint()  # with this score: the run may be resumed from here
         self.learner.close()
 
     def _iterate_all(self, stop: StopRequest) -> None:
         total = self.config.num_iterations
         if self.learner.evaluation_pending():
             self.evaluate(stop)
-        with (
-            BackgroundThread("gradient steps") as thread,
-            progress("training", total, "it", done=self.step, cell=self.live_plot) as ticker,
-        ):
+        show = self.live_plot.line
+        with progress("training", total, "it", done=self.step, cell=show) as ticker:
             while self.step < total and not stop:
-                count = self.iterate(thread, stop)
+                count = self.iterate(stop)
                 ticker.advance(count, last_return=self.learner.last_return)
 
-    def iterate(self, thread: "BackgroundThread", stop: StopRequest) -> int:
+    def iterate(self, stop: StopRequest) -> int:
         """Env steps and gradient steps at the same time, then what is due; returns how many."""
         config, learner = self.config, self.learner
         count = learner.count_until_due()
-        pending = thread.submit(learner.gradient_steps, count)
-        self.collector.run(count * config.collect_steps_per_iteration)
-        losses, weights = self.wait_for(pending)
+        pending = in_background(learner.gradient_steps, count)
+        failed = None
+        try:
+            self.collector.run(count * config.collect_steps_per_iteration)
+        except Exception as error:  # of the user's environment, or of labkit
+            failed = error
+        except BaseException:
+            # An interpreter that exits while TensorFlow computes aborts.
+            futures.wait([pending], JOIN_SECONDS)
+            raise
+        totals, weights = self.wait_for(pending)
         self.components.replay.flush()  # the next call may sample what this one collected
         self.policy.set_weights(weights)
-        learner.record_steps(count, losses, self.env_step, self.collector.mean_return())
+        learner.record_steps(count, totals, self.env_step, self.collector.mean_return())
+        if failed:
+            if not isinstance(failed, RunError):
+                with contextlib.suppress(Exception):  # what failed before counts
+                    self.save_checkpoint()
+            raise failed
+        if self.step % STEPS_BETWEEN_CHECKS < count:
+            self.check_table()
         if learner.evaluation_due():
             self.evaluate(stop)
         if learner.checkpoint_due():
             self.save_checkpoint()
         return count
 
-    def wait_for(self, pending: "Future[Any]") -> tuple[dict[str, np.ndarray], np.ndarray]:
+    def wait_for(self, pending: "futures.Future[Any]") -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The result of the gradient steps, or an error if the table will never return a batch."""
         replay, begin, seen = self.components.replay, time.monotonic(), -1
         while True:
@@ -228,6 +235,20 @@ class LocalTraining:
                 if (started := int(self.learner.started)) != seen:  # slow steps, not a stall
                     begin, seen = time.monotonic(), started
                 replay.check(time.monotonic() - begin)
+
+    def check_table(self) -> None:
+        """Notices that the table was emptied: any client that reaches Reverb's port can do that.
+
+        Raises:
+            RunError: it holds fewer rows than before.
+        """
+        rows = self.components.replay.size()
+        if rows < self.rows:
+            raise RunError(
+                f"the replay table holds {rows} rows at gradient step {self.step}, and had "
+                f"{self.rows}: another client of its server must have removed them"
+            )
+        self.rows = rows
 
     def evaluate(self, stop: StopRequest, final: bool = False) -> None:
         """Plays deterministic episodes in the evaluation environment and logs the results."""
@@ -254,6 +275,7 @@ class LocalTraining:
     def save_checkpoint(self) -> None:
         """Writes agent, replay table, generators and counters together; see `checkpoint`."""
         state = {
+            "env_steps": self.env_step,
             "env_steps_before": self.first_env_step,
             "collector": self.collector.get_state(),
             "noise": self.policy.get_state(),
@@ -265,56 +287,18 @@ class LocalTraining:
         """Restores everything from a checkpoint."""
         state = self.learner.restore(saved)
         self.components.replay.restore(saved / "replay")
-        with checkpoint.naming_damage(saved):
-            self.first_env_step = int(state["env_steps_before"])
-            self.collector.set_state(state["collector"])
-            self.policy.set_state(state["noise"])
-            environment = state["environment"]
-        self.policy.set_weights(self.learner.flat_weights())
         # Generators inside an environment, or of TF-Agents' buffer, are not saved: they get a seed
         # that no earlier part of the run used.
         words = np.random.SeedSequence([self.config.seed, self.step, RESUME_SEED])
         seed = int(words.generate_state(1)[0]) % 2**31
         tf.random.set_seed(seed)
         self.components.collect_env.seed(seed)
-        with checkpoint.naming_damage(saved):
-            seeded_env(self.components.collect_env).set_state(environment)
-
-
-class BackgroundThread:
-    """Like a `ThreadPoolExecutor` of one, but a task that hangs does not keep the process alive.
-
-    A thread that waits inside TensorFlow or Reverb cannot be interrupted; Python's own executors
-    would join it when their block ends, and again when the interpreter exits. This one waits for
-    `JOIN_SECONDS`: an interpreter that exits while TensorFlow compiles aborts.
-    """
-
-    def __init__(self, name: str):
-        self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            future, function, arguments = task
-            try:
-                future.set_result(function(*arguments))
-            except BaseException as error:
-                future.set_exception(error)
-
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Runs `function` after the earlier tasks; returns its future."""
-        future: Future[Any] = Future()
-        self._tasks.put((future, function, arguments))
-        return future
-
-    def __enter__(self) -> "BackgroundThread":
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._tasks.put(None)  # the thread ends after its present task
-        if not isinstance(error, StalledError):  # else the task is known to hang
-            self._thread.join(JOIN_SECONDS)
+        self.policy.set_weights(self.learner.flat_weights())
+        with checkpoint.named(saved / checkpoint.STATE):
+            self.first_env_step = int(state["env_steps_before"])
+            self.collector.set_state(state["collector"])
+            self.policy.set_state(state["noise"])
+            seeded_env(self.components.collect_env).set_state(state["environment"])
 
 
 @contextlib.contextmanager

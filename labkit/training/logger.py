@@ -3,10 +3,9 @@
 import contextlib
 import math
 import shutil
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 from tf_agents.policies import greedy_policy, policy_saver
@@ -15,10 +14,8 @@ from labkit.errors import storage
 from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent
 from labkit.sac.rollout import Evaluation
-from labkit.training.metrics import TRAINING
-from labkit.training.run_directory import Run
-
-SCALARS = (*TRAINING, "eval_return")
+from labkit.training.metrics import FIRST, PER_EPISODE
+from labkit.training.run import Run
 
 
 class RunLogger:
@@ -39,8 +36,8 @@ class RunLogger:
             shutil.rmtree(run.path / "events", ignore_errors=True)
             # Absolute: TensorFlow opens the file later, perhaps in another working directory.
             self._events = tf.summary.create_file_writer(str(run.path.absolute() / "events"))
-        for row in run.metrics().itertuples():
-            self._write_events(row.gradient_step, {name: getattr(row, name) for name in SCALARS})
+        for row in run.metrics().to_dict("records"):
+            self._write_events(row)
 
     def seconds(self) -> float:
         """Wall seconds of this run so far, including those before a resume."""
@@ -50,34 +47,32 @@ class RunLogger:
         """Writes a row: means of the metrics since the last row, and the recent return.
 
         Raises:
-            StorageError: see `Run.log`; or the events cannot be written.
+            StorageError: the row or the events cannot be written.
         """
         seconds = round(self.seconds(), 3)
         self._run.log(env_step=env_step, gradient_step=step, wall_seconds=seconds, **values)
-        self._write_events(step, values)
+        self._write_events({"gradient_step": step, **values})
 
     def log_evaluation(
         self, step: int, env_step: int, evaluation: Evaluation, seconds: float
     ) -> None:
-        """Writes an evaluation's row; `step` and `env_step` are those of its weights.
+        """Writes an evaluation's row; step, env step and seconds are those of its weights.
 
-        `seconds` are its wall seconds: on Ray those of its weights, too, so that they may be lower
-        than in the row before. In one process, training waits for the evaluation, and they include
-        it.
+        In one process, training waits for the evaluation, and `seconds` include it.
 
         Raises:
-            StorageError: see `Run.log`; or the events cannot be written.
+            StorageError: the row or the events cannot be written.
         """
         self._run.log_evaluation(
             evaluation, env_step=env_step, gradient_step=step, wall_seconds=seconds
         )
-        self._write_events(step, {"eval_return": evaluation.mean_return})
+        self._write_events({"gradient_step": step, "eval_return": evaluation.mean_return})
 
-    def _write_events(self, step: int, values: dict[str, float]) -> None:
+    def _write_events(self, row: dict[str, Any]) -> None:
         with storage(self._run.path / "events"), self._default_writer():
-            for name, value in values.items():
-                if not math.isnan(value):
-                    tf.summary.scalar(name, value, step=int(step))
+            for name in set(row) - {*FIRST, *PER_EPISODE}:
+                if not math.isnan(row[name]):
+                    tf.summary.scalar(name, row[name], step=int(row["gradient_step"]))
 
     @contextlib.contextmanager
     def _default_writer(self) -> Iterator[None]:
@@ -98,20 +93,15 @@ class RunLogger:
         """Replaces `policy/` by the newest deterministic policy.
 
         Raises:
-            StorageError: it cannot be written; see also `Run.check_lock`.
+            StorageError: it cannot be written.
         """
-        self._run.check_lock()
         final = self._run.path / "policy"
-        partial, before = (final.with_name(f"policy.{state}") for state in ("partial", "before"))
+        partial = final.with_name("policy.partial")
         with storage(final), quiet():
             shutil.rmtree(partial, ignore_errors=True)
             self._saver.save(str(partial))
-            _remove_autograph_files()
-            if final.exists():
-                shutil.rmtree(before, ignore_errors=True)  # of a process that was killed here
-                final.rename(before)
+            shutil.rmtree(final, ignore_errors=True)
             partial.rename(final)
-            shutil.rmtree(before, ignore_errors=True)
 
     def close(self) -> None:
         """Writes the remaining events to disk.
@@ -121,10 +111,3 @@ class RunLogger:
         """
         with storage(self._run.path / "events"):
             self._events.close()
-
-
-def _remove_autograph_files() -> None:
-    """Deletes what AutoGraph wrote to the temporary folder: it does so at exit, unless killed."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("__autograph_generated_file") and module.__file__:
-            Path(module.__file__).unlink(missing_ok=True)

@@ -17,10 +17,7 @@ from labkit.errors import ParameterError
 from labkit.parameters import grouped
 from labkit.sac.rollout import Evaluation
 from labkit.sac.saved_policy import CHECKED
-from labkit.training.config_file import read_config
-from labkit.training.environment_record import read_record
-from labkit.training.resuming import is_finished
-from labkit.training.run_directory import RAY_SUMMARY, read_metrics
+from labkit.training.run import RAY_SUMMARY, is_finished, read_config, read_content, read_metrics
 
 LICENSE = "apache-2.0"  # labkit's
 WATCH = """
@@ -47,7 +44,7 @@ class RunFacts:
         versions: those of the packages that trained it.
         on_ray: whether `train_on_ray` trained it.
         environment: the record of the run's environment, empty if it has none; see
-            `environment_record`.
+            `run.describe`.
         evaluation: the final evaluation; None if the run has not finished.
         env_steps, seconds: at that evaluation, or at the last row.
     """
@@ -81,7 +78,7 @@ def read_facts(folder: Path) -> RunFacts:
         commit=content.get("commit"),
         versions=_versions(folder, content),
         on_ray=(folder / RAY_SUMMARY).is_file(),
-        environment=read_record(folder),
+        environment=read_content(folder).get("environment") or {},
         evaluation=evaluation,
         # On Ray, the last row may be an evaluation of earlier weights.
         env_steps=int(table.env_step.max()) if len(table) else 0,
@@ -280,7 +277,7 @@ def _repeat(facts: RunFacts) -> str:
     from pathlib import Path
 
     import labkit
-    from labkit.training.run_directory import read_config
+    from labkit.training.run import read_config
 
     config = read_config(Path("."))
     run = {train}({arguments})

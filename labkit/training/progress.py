@@ -1,67 +1,52 @@
-"""Progress of a long task: in a terminal, in a cell, or in the terminal of `labkit run`."""
+"""What a person sees of a long task, and how it is stopped.
 
+In a terminal there is a bar. In JupyterLab, VS Code and Colab a line, and for a training a figure,
+are updated in place while the cell runs; under papermill and nbval they appear once, at the end.
+"""
+
+import base64
 import contextlib
 import io
-import json
 import os
 import shutil
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 from tqdm import tqdm
 
+from labkit.errors import ParameterError
 from labkit.parameters import grouped
-from labkit.training.files import write_atomically
+from labkit.plotting import run_plots, style
+from labkit.training.run import Run
 
-# `labkit run` executes the notebook in a kernel, whose output is a cell, not the terminal: the
-# kernel writes its progress to this file, and the command draws the bar.
-FILE_VARIABLE = "LABKIT_PROGRESS"
 SECONDS_BETWEEN_UPDATES = 0.5
+SECONDS_BETWEEN_FIGURES = 5.0
+LARGEST_SHARE = 0.02  # of the time that drawing may take; a slow machine draws less often
 WIDTH = 100  # characters of a bar
 # Front ends that show a cell's output while it runs set one of these: Jupyter's server, VS Code,
 # Colab, Kaggle. papermill, nbval and nbconvert set none and keep the last output only.
 FRONT_ENDS = ("JPY_SESSION_NAME", "VSCODE_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
 
-
-class Sink:
-    """Shows one line and replaces it; the base shows nothing."""
-
-    def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
-        """Shows the bar."""
-
-    def end(self, summary: str) -> None:
-        """Leaves the summary, one line of text, or nothing."""
+Show = Callable[[str, bool], None]  # gets the line of a task, and whether it is the last one
 
 
-class _FileSink(Sink):
-    def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
-        state = {"label": bar.desc, "done": bar.n, "total": bar.total, "unit": bar.unit}
-        self._write(**state, facts=facts)
+def in_kernel() -> bool:
+    """Whether this code runs in a notebook's cell."""
+    with contextlib.suppress(ImportError):
+        from IPython import get_ipython
 
-    def end(self, summary: str) -> None:
-        self._write(label=None)
-
-    def _write(self, **state: Any) -> None:
-        # If its directory was removed, the training continues without a progress file.
-        with contextlib.suppress(OSError):
-            write_atomically(Path(os.environ[FILE_VARIABLE]), json.dumps(state))
+        return getattr(get_ipython(), "kernel", None) is not None
+    return False
 
 
-class _CellSink(Sink):
-    """One display that is updated in place, so that the saved notebook keeps one clean line."""
-
-    def __init__(self) -> None:
-        self._display = Display()
-
-    def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
-        if watched():  # else there is only the summary
-            self._display.put({"text/plain": str(bar)})
-
-    def end(self, summary: str) -> None:
-        self._display.put({"text/plain": summary})
+def watched() -> bool:
+    """Whether a front end shows this kernel's cells while they run."""
+    return in_kernel() and any(os.environ.get(name) for name in FRONT_ENDS)
 
 
 class Display:
@@ -80,54 +65,36 @@ class Display:
         else:
             self._handle.update(data, **options)
 
-
-class _TerminalSink(Sink):
-    def show(self, bar: tqdm, facts: dict[str, Any]) -> None:
-        # A longer line would wrap, and each update would leave one behind.
-        bar.ncols = min(WIDTH, shutil.get_terminal_size().columns - 1)
-        sys.stderr.write("\r\033[K" + str(bar))
-        sys.stderr.flush()
-
-    def end(self, summary: str) -> None:
-        sys.stderr.write("\r\033[K" + summary + "\n")
+    def line(self, text: str, last: bool) -> None:
+        """Shows a line; where nobody watches, only the last one."""
+        if last or watched():
+            self.put({"text/plain": text})
 
 
-def in_kernel() -> bool:
-    """Whether this code runs in a notebook's cell."""
-    with contextlib.suppress(ImportError):
-        from IPython import get_ipython
-
-        return getattr(get_ipython(), "kernel", None) is not None
-    return False
-
-
-def watched() -> bool:
-    """Whether a front end shows this kernel's cells while they run."""
-    return in_kernel() and any(os.environ.get(name) for name in FRONT_ENDS)
+def _terminal(text: str, last: bool) -> None:
+    sys.stderr.write("\r\033[K" + text + "\n" * last)
+    sys.stderr.flush()
 
 
 class Ticker:
     """Counts finished units; fast enough to be called at every step."""
 
-    def __init__(self, label: str, total: int, unit: str, sinks: list[Sink], done: int = 0):
-        options = {"file": io.StringIO(), "ncols": WIDTH}  # it only formats; the sinks show it
+    def __init__(self, label: str, total: int, unit: str, show: Show | None, done: int = 0):
+        options = {"file": io.StringIO(), "ncols": WIDTH}  # it only formats; `show` prints
         self._bar = tqdm(total=total, unit=unit, desc=label, initial=done, **options)
-        self._sinks, self._shown, self._started = sinks, 0.0, time.monotonic()
+        self._show, self._shown, self._started = show, 0.0, time.monotonic()
 
     def advance(self, count: int = 1, **facts: Any) -> None:
         """Adds `count`; `facts` such as `last_return='+3.2'` follow the bar."""
         self._bar.n += count
         now = time.monotonic()
-        if now - self._shown >= SECONDS_BETWEEN_UPDATES:
+        if self._show and now - self._shown >= SECONDS_BETWEEN_UPDATES:
             self._shown = now
-            self.refresh(**facts)
-
-    def refresh(self, **facts: Any) -> None:
-        """Shows the present state."""
-        text = {key.replace("_", " "): str(value) for key, value in facts.items()}
-        self._bar.set_postfix(text, refresh=False)
-        for sink in self._sinks:
-            sink.show(self._bar, text)
+            text = {key.replace("_", " "): str(value) for key, value in facts.items()}
+            self._bar.set_postfix(text, refresh=False)
+            # A longer line would wrap in a terminal, and each update would leave one behind.
+            self._bar.ncols = min(WIDTH, shutil.get_terminal_size().columns - 1)
+            self._show(str(self._bar), False)
 
     def summary(self) -> str:
         """For example `training: 100 000 it in 13 min 20 s, 125 it/s`."""
@@ -142,29 +109,25 @@ class Ticker:
         return f"{done} {spent}, {pace} {bar.unit}/s"
 
     def close(self) -> None:
-        """Leaves the summary and ends the bar."""
-        for sink in self._sinks:
-            sink.end(self.summary())
+        """Leaves the summary."""
         self._bar.disable = True
+        if self._show:
+            self._show(self.summary(), True)
 
 
 @contextlib.contextmanager
 def progress(
-    label: str, total: int, unit: str, done: int = 0, cell: Sink | None = None
+    label: str, total: int, unit: str, done: int = 0, cell: Show | None = None
 ) -> Iterator[Ticker]:
-    """Shows a task's progress: in the cell, the terminal, or the progress file.
+    """Shows a task's progress in the cell or the terminal.
 
     `label` names the task, such as 'training', and `unit` what it counts, such as 'it' or
     'episodes'. There are `total` in all, `done` of them before a resume. In a notebook, `cell`
     shows the progress; None shows a line.
     """
-    sinks: list[Sink] = [_FileSink()] if os.environ.get(FILE_VARIABLE) else []
-    if in_kernel():
-        sinks.append(cell or _CellSink())
-    elif sys.stderr.isatty():
-        sinks.append(_TerminalSink())
-    ticker = Ticker(label, total, unit, sinks, done)
-    ticker.refresh()
+    show = _terminal if sys.stderr.isatty() else None
+    ticker = Ticker(label, total, unit, (cell or Display().line) if in_kernel() else show, done)
+    ticker.advance(0)
     try:
         yield ticker
     finally:
@@ -202,3 +165,93 @@ class Phases:
         if label == self._label:
             self._ticker.advance(done - self._done, **facts)
             self._done = done
+
+
+class LivePlot:
+    """Shows a training in its cell: a line, and the figure of its metrics.
+
+    A context manager around the training; progress displays call `line` and `aside`.
+    """
+
+    def __init__(self, run: Run):
+        self._run = run
+        self._line, self._figure = Display(), Display()
+        self._summary = "training: stopped before its first iteration"
+        self._drawn, self._next_drawing = 0, 0.0
+
+    def line(self, text: str, last: bool) -> None:
+        """Updates the line, and the figure when it is due; the last line is kept for the end."""
+        if last:
+            self._summary = text
+        else:
+            self.aside(text, last)
+
+    def aside(self, text: str, last: bool) -> None:
+        """Updates both for another task, of which no line stays."""
+        if not last and watched():
+            self._line.line(text, last)
+            if time.monotonic() >= self._next_drawing:
+                self._draw()
+
+    def __enter__(self) -> "LivePlot":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if in_kernel():
+            self._line.line(self._summary, True)
+            self._draw()
+
+    def _draw(self) -> None:
+        """Replaces the figure if there are more rows than when it was drawn."""
+        begin = time.monotonic()
+        # A damaged or missing file is left to the training, which names it.
+        with contextlib.suppress(OSError, ParameterError):
+            if len(rows := self._run.metrics()) > self._drawn:
+                figure = run_plots.training_figure(rows)
+                png = base64.b64encode(style.png_of(figure)).decode()
+                alt = {"image/png": {"alt": style.describe(figure)}}
+                self._figure.put({"image/png": png, "text/plain": "the training so far"}, alt)
+                self._drawn = len(rows)
+        spent = time.monotonic() - begin
+        self._next_drawing = begin + max(SECONDS_BETWEEN_FIGURES, spent / LARGEST_SHARE)
+
+
+class StopRequest:
+    """Whether the run was asked to end."""
+
+    def __init__(self, on_request: Callable[[], Any] = lambda: None) -> None:
+        self._requested, self._announced = False, True
+        self._on_request = on_request
+
+    def handle(self, signum: int, frame: FrameType | None) -> None:
+        """The signal handler: the first signal is a request, the second interrupts at once."""
+        if self._requested:
+            raise KeyboardInterrupt
+        self._requested, self._announced = True, False
+        self._on_request()
+
+    def __bool__(self) -> bool:
+        if not self._announced:  # the handler itself may run where output is hidden
+            self._announced = True
+            print(
+                "stopping after this iteration; interrupt once more to stop at once",
+                file=sys.stderr,
+            )
+        return self._requested
+
+
+@contextlib.contextmanager
+def stop_request(on_request: Callable[[], Any] = lambda: None) -> Iterator[StopRequest]:
+    """Yields a `StopRequest` that SIGINT and SIGTERM set; restores the old handlers afterwards.
+
+    `on_request` is called once, at the first signal. Only the main thread can handle signals.
+    """
+    request = StopRequest(on_request)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handled = (signal.SIGINT, signal.SIGTERM) if in_main_thread else ()
+    old = {number: signal.signal(number, request.handle) for number in handled}
+    try:
+        yield request
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

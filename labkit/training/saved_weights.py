@@ -8,7 +8,7 @@ from labkit.errors import ParameterError
 from labkit.parameters import invalid
 from labkit.sac.actor import Actor
 from labkit.sac.saved_policy import load_actor
-from labkit.training.run_directory import read_config
+from labkit.training.run import read_config
 
 VARIABLES = Path("policy/variables/variables")  # of the SavedModel, without the suffix
 DATA = VARIABLES.with_suffix(".data-00000-of-00001")

@@ -17,7 +17,7 @@ from labkit.analysis.runs import (
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.sac.rollout import Evaluation
-from labkit.training import run_directory
+from labkit.training import run as run_directory
 
 
 def write_run(path, seed, curve, episodes=2, walks=True, **changes):

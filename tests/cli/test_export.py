@@ -24,7 +24,7 @@ from labkit.cli.main import main
 from labkit.errors import ParameterError
 from labkit.sac import onnx_policy, saved_policy
 from labkit.training import saved_weights
-from labkit.training.run_directory import TRACKED_POLICY, open_run
+from labkit.training.run import TRACKED_POLICY, open_run
 
 ROOT = Path(__file__).parents[2]
 TRACKED = ROOT / TRACKED_POLICY

@@ -15,7 +15,8 @@ from small_disk import fill, small_disk
 from labkit.cli import run as launcher
 from labkit.config import SACConfig
 from labkit.errors import ParameterError, poll
-from labkit.training import run_directory, run_lock
+from labkit.training import run_lock
+from labkit.training.run import choose_directory, open_run
 
 PARAMETERS = """
 run_dir: str = ""  # directory
@@ -30,7 +31,7 @@ import time
 from pathlib import Path
 
 import labkit
-from labkit.training.signals import stop_request
+from labkit.training.progress import stop_request
 
 config = labkit.SACConfig(num_iterations=num_iterations, gamma=gamma)
 run = labkit.open_run(run_dir, config, resume)
@@ -213,8 +214,8 @@ def test_a_run_is_compared_with_the_notebook_s_own_defaults(tmp_path, monkeypatc
     notebook = write_notebook(tmp_path / "work", OPENS)
     _, config = launcher.check(notebook, {"num_iterations": "40"})
     assert config == SACConfig(num_iterations=40, gamma=0.5)
-    run_directory.open_run("here", config).log(env_step=301, gradient_step=1)
-    assert run_directory.choose_directory("here", config) == Path("here")
+    open_run("here", config).log(env_step=301, gradient_step=1)
+    assert choose_directory("here", config) == Path("here")
     with pytest.raises(ParameterError, match=r"gamma is 0\.5 there and 0\.9 here"):
         launcher.run_notebook(notebook, {"gamma": "0.9", "run_dir": "here"})
 

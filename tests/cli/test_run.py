@@ -15,7 +15,7 @@ from labkit.cli.main import main
 from labkit.cli.run import check, execute
 from labkit.config import SACConfig
 from labkit.errors import ParameterError, RunError, poll
-from labkit.training import run_directory
+from labkit.training.run import importlib
 
 
 def run(*arguments: str) -> int:
@@ -171,7 +171,7 @@ def test_a_notebook_s_own_run_dir_is_used(started, tmp_path):
 
 
 def test_without_reverb_only_notebooks_that_need_it_are_refused(started, monkeypatch):
-    monkeypatch.setattr(run_directory.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ParameterError, match="`replay` must be 'tf_uniform' here"):
         started(Path(NOTEBOOK))
     started(Path(NOTEBOOK), replay="tf_uniform")

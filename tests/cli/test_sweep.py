@@ -20,7 +20,7 @@ from labkit.cli.sweep import free_share, plan, run_sweep
 from labkit.config import SACConfig
 from labkit.errors import ParameterError, StorageError
 from labkit.sac.rollout import Evaluation
-from labkit.training.run_directory import open_run
+from labkit.training.run import open_run
 
 ROOT = Path(__file__).parents[2]
 SWEEP = [sys.executable, "-m", "labkit.cli.main", "sweep"]
@@ -31,9 +31,9 @@ import os
 import time
 from labkit.config import SACConfig
 from labkit.sac.rollout import Evaluation
-from labkit.training.run_directory import open_run
+from labkit.training.run import open_run
 from labkit.training.progress import progress
-from labkit.training.signals import stop_request
+from labkit.training.progress import stop_request
 
 config = SACConfig(seed=seed, num_iterations=num_iterations, gamma=gamma, num_eval_episodes=1)
 if seed == 7:

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 import labkit
 from labkit.cli import watch
 from labkit.cli.main import main
-from labkit.training import run_directory
-from labkit.training.run_directory import TRACKED_POLICY, open_run
+from labkit.training.run import TRACKED_POLICY, open_run, read_metrics
 
 ROOT = Path(__file__).parents[2]
 TRACKED = ROOT / TRACKED_POLICY
@@ -188,7 +187,7 @@ def test_the_tracked_policy_still_walks():
     """Three episodes have the mean of the run's final evaluation; the reward counts metres."""
     env, act = watch.load(TRACKED)
     result = labkit.evaluate(env, act, episodes=3, seed=0)
-    *_, expected = run_directory.read_metrics(TRACKED).eval_returns.dropna()
+    *_, expected = read_metrics(TRACKED).eval_returns.dropna()
     error = np.std(expected, ddof=1) * (1 / 3 + 1 / len(expected)) ** 0.5  # of the difference
     assert result.mean_return == pytest.approx(np.mean(expected), abs=3 * error)
     returns, distances = np.array(result.returns), np.array(result.distances)

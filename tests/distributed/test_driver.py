@@ -35,16 +35,14 @@ from labkit.distributed import (
 from labkit.distributed.evaluation_queue import EvaluationRequest, EvaluationRequester
 from labkit.distributed.learner_actor import LearnerActor
 from labkit.environments.make import make_environment
-from labkit.environments.watchdog import NOTE, read_kill_note
 from labkit.errors import ActorLostError, DivergedError, ParameterError, StalledError
 from labkit.replay import reverb_replay
 from labkit.replay.transitions import Layout
 from labkit.replay.uniform_replay import UniformReplay
 from labkit.sac.rollout import Evaluation
 from labkit.teaching import rate_limiter
-from labkit.training import checkpoint, run_directory
-from labkit.training.environment_record import check_same_environment
-from labkit.training.run_directory import RAY_SUMMARY
+from labkit.training import checkpoint
+from labkit.training.run import RAY_SUMMARY, check_same_environment, open_run
 
 
 @pytest.mark.parametrize(
@@ -60,7 +58,7 @@ from labkit.training.run_directory import RAY_SUMMARY
 )
 def test_what_it_rejects(small_config, tmp_path, arguments, message):
     settings = small_config(env_name="Line")
-    run = run_directory.open_run(tmp_path, settings)
+    run = open_run(tmp_path, settings)
     with pytest.raises(ParameterError, match=message):
         labkit.train_on_ray(settings, run=run, make_env=Line, **arguments)
 
@@ -86,7 +84,7 @@ class Closing(Line):
 
 def test_a_run_of_the_other_executor_is_refused_before_ray_starts(small_config, tmp_path, capsys):
     settings = small_config(env_name="Closing")
-    run = run_directory.open_run(tmp_path, settings)
+    run = open_run(tmp_path, settings)
     rows = UniformReplay(Layout(1, 1), 10)
     checkpoint.save(tmp_path / "checkpoints", 7, [np.ones(1)], {"executor": "local"}, rows)
     capsys.readouterr()
@@ -95,23 +93,9 @@ def test_a_run_of_the_other_executor_is_refused_before_ray_starts(small_config, 
     assert capsys.readouterr().out == "closed\n", "the environment does not stay open"
 
 
-def test_a_start_says_why_the_last_one_ended(small_config, tmp_path, capsys, monkeypatch):
-    settings = small_config(env_name="Line")
-    run = run_directory.open_run(tmp_path, settings)
-    (tmp_path / NOTE).write_text("the environment hung")
-
-    def no_ray(*arguments, **named):
-        raise StalledError("no Ray in this test")
-
-    monkeypatch.setattr(ray_cluster, "connection", no_ray)
-    with pytest.raises(StalledError, match="no Ray in this test"):
-        labkit.train_on_ray(settings, run=run, make_env=Line)
-    assert "the last start of this run: the environment hung\n" in capsys.readouterr().out
-
-
 def test_a_run_of_another_environment_is_refused_before_ray_starts(small_config, tmp_path):
     settings = small_config(env_name="Line")
-    run = run_directory.open_run(tmp_path, settings)
+    run = open_run(tmp_path, settings)
     check_same_environment(run, make_environment(Line))
     run.log(gradient_step=5, env_step=305, critic_loss=1.0)  # it has trained
     with pytest.raises(ParameterError, match="max_episode_steps: None there and 3 here"):
@@ -176,8 +160,8 @@ run = labkit.open_run(sys.argv[1], config)
 def test_a_constructor_or_a_seed_that_hangs_is_killed_in_every_process(tmp_path, call):
     command = [sys.executable, "-c", HANGS + call, str(tmp_path), str(Path(__file__).parent)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
-    assert "or its constructor within 1 s" in read_kill_note(tmp_path)
+    assert ended.returncode == 1, ended.stderr[-2000:]
+    assert "Timeout (0:00:01)!" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -367,7 +351,7 @@ def test_the_faults_of_earlier_starts_stay_in_the_summary(tmp_path):
     file = tmp_path / RAY_SUMMARY
     assert ray_summary.read(tmp_path) == {}
     file.write_text('{"faults": [{"actor": "learner"}], "samples": 9}')
-    run = run_directory.open_run(tmp_path / "run", labkit.SACConfig())
+    run = open_run(tmp_path / "run", labkit.SACConfig())
     shutil.copy(file, run.path)
     ended = SimpleNamespace(run=run, faults=[{"actor": "learner"}, {"actor": "replay"}])
     driver.Driver.write_faults(ended)
@@ -433,7 +417,7 @@ def test_a_stop_while_ray_starts_ends_the_run(small_config, tmp_path, monkeypatc
     monkeypatch.setattr(ray_cluster, "connection", slow_start)
     monkeypatch.setattr(driver, "Driver", lambda *_: pytest.fail("it started actors"))
     settings = small_config(env_name="Line")
-    run = run_directory.open_run(tmp_path, settings)
+    run = open_run(tmp_path, settings)
     with pytest.raises(KeyboardInterrupt, match=r"^before its first checkpoint$"):
         labkit.train_on_ray(settings, run=run, make_env=Line)
 
@@ -861,7 +845,7 @@ def test_a_small_run(small_config, tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where `Line` is
     # The learner may be 100 steps ahead of the worker: a longer run uses its later weights.
     settings = small_config(env_name="Line", num_iterations=150, log_interval=30, eval_interval=75)
-    run = run_directory.open_run(tmp_path, settings)
+    run = open_run(tmp_path, settings)
     spy = Spy(run)
     before = set(descendants(os.getpid()))
     spy.start()
@@ -905,7 +889,7 @@ def test_stopped_in_its_warm_up_it_returns_no_run_without_a_policy(
     monkeypatch.setenv("LABKIT_STOP", str(tmp_path / "stop"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where `Line` is
     settings = small_config(env_name="Line", initial_collect_steps=1_000_000)
-    run = run_directory.open_run(tmp_path / "run", settings)
+    run = open_run(tmp_path / "run", settings)
     with pytest.raises(KeyboardInterrupt, match=r"^before its first checkpoint$"):
         labkit.train_on_ray(settings, run=run, make_env=Line)
     assert not (run.path / "policy").exists()
@@ -915,7 +899,7 @@ def test_stopped_in_its_warm_up_it_returns_no_run_without_a_policy(
 def test_the_optimum_of_a_small_environment_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # where the environment is
     settings = labkit.SACConfig(**known_optimum.SETTINGS)
-    run = run_directory.open_run(tmp_path, settings)
+    run = open_run(tmp_path, settings)
     labkit.train_on_ray(settings, run=run, make_env=known_optimum.make)
     known_optimum.check(run)
     summary = json.loads((tmp_path / "ray.json").read_text())

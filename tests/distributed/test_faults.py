@@ -17,7 +17,8 @@ from ray_processes import Line, actor_pids, descendants, listening, wait_until
 import labkit
 from labkit.distributed import driver
 from labkit.replay.reverb_replay import UNCONFIRMED
-from labkit.training import checkpoint, run_directory
+from labkit.training import checkpoint
+from labkit.training.run import open_run, read_metrics
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 HERE = os.pathsep.join(map(str, [Path(__file__).parent, Path(__file__).parents[1]]))
@@ -32,7 +33,7 @@ ENDLESS = {
 
 
 def last_step(path) -> int:
-    steps = run_directory.read_metrics(path).gradient_step
+    steps = read_metrics(path).gradient_step
     return int(steps.max()) if len(steps) else 0
 
 
@@ -93,7 +94,7 @@ def survived(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("faults")
     config = labkit.SACConfig(**{**SMALL, **ENDLESS})
-    run = run_directory.open_run(folder / "run", config)
+    run = open_run(folder / "run", config)
     stop = folder / "stop"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", HERE)
@@ -158,7 +159,7 @@ def test_a_killed_head_of_ray_ends_the_run_in_one_line(tmp_path, monkeypatch, sm
     monkeypatch.setenv("PYTHONPATH", HERE)
     monkeypatch.setattr(supervisor, "HEAD_SECONDS", 3)
     config = small_config(**ENDLESS)
-    run = run_directory.open_run(tmp_path / "run", config)
+    run = open_run(tmp_path / "run", config)
     earlier = {"faults": [{"actor": "learner"}]}
     (run.path / "ray.json").write_text(json.dumps(earlier))
 
@@ -233,7 +234,7 @@ def test_an_interrupted_driver_leaves_nothing_but_a_run_that_resumes(tmp_path):
     out, err = driver.communicate(timeout=200)
     assert driver.returncode == 0, err
     assert last_step(tmp_path / "run") == reached + 30
-    assert len(run_directory.read_metrics(tmp_path / "run").eval_returns.iloc[-1]) == 2
+    assert len(read_metrics(tmp_path / "run").eval_returns.iloc[-1]) == 2
 
 
 def test_evaluations_that_waited_at_the_stop_are_played_after_it(
@@ -244,7 +245,7 @@ def test_evaluations_that_waited_at_the_stop_are_played_after_it(
     monkeypatch.setenv("LABKIT_STOP", str(tmp_path / "stop"))
     slow = {"eval_interval": 50, "interim_eval_episodes": 20, "num_eval_episodes": 21}
     config = small_config(**{**ENDLESS, **slow})
-    run = run_directory.open_run(tmp_path / "run", config)
+    run = open_run(tmp_path / "run", config)
 
     def stop():
         goes_on(run.path, 220)
@@ -260,7 +261,7 @@ def test_evaluations_that_waited_at_the_stop_are_played_after_it(
     total = last_saved(run.path) + 20
     longer = small_config(**{**ENDLESS, **slow, "num_iterations": total})
     labkit.train_on_ray(longer, run=labkit.open_run(run.path, longer), make_env=Line)
-    table = run_directory.read_metrics(run.path)
+    table = read_metrics(run.path)
     played = table.gradient_step[table.eval_return.notna()].tolist()
     assert played == [*range(0, total, 50), total]
     in_order = table.sort_values("gradient_step", kind="stable")
@@ -302,7 +303,7 @@ def test_a_lost_node(tmp_path, monkeypatch):
         )
         others = [cluster.add_node(num_cpus=3) for _ in range(2)]
         config = labkit.SACConfig(**{**SMALL, **ENDLESS})
-        run = run_directory.open_run(tmp_path / "run", config)
+        run = open_run(tmp_path / "run", config)
         failure, noticed = [], threading.Event()
         report = driver.Driver._report_restart
         monkeypatch.setattr(

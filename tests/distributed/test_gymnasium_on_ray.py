@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import labkit
-from labkit.training import run_directory
+from labkit.training.run import open_run
 
 
 @pytest.mark.slow
 def test_a_small_run_with_an_environment_of_gymnasium(small_config, tmp_path):
     settings = small_config(env_name="Mine", num_iterations=20, num_eval_episodes=1)
-    run = run_directory.open_run(tmp_path / "run", settings)
+    run = open_run(tmp_path / "run", settings)
     make_env = lambda: gymnasium.make("Pendulum-v1")  # noqa: E731  (as a user writes it)
     labkit.train_on_ray(settings, run=run, make_env=make_env, max_episode_steps=25)
     table = run.metrics()

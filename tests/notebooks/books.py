@@ -11,7 +11,7 @@ import numpy as np
 
 import labkit
 from labkit.sac.rollout import Evaluation
-from labkit.training import run_directory
+from labkit.training import run as run_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = {path.stem[:2]: path for path in sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))}

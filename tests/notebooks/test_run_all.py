@@ -12,7 +12,7 @@ import books
 import nbformat
 import pytest
 
-from labkit.training import run_directory
+from labkit.training import run as run_directory
 
 
 @pytest.fixture(autouse=True)

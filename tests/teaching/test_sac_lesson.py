@@ -21,7 +21,7 @@ from labkit.teaching import (
     sac_results,
 )
 from labkit.teaching.playground import Setting
-from labkit.training.run_directory import TRACKED_POLICY
+from labkit.training.run import TRACKED_POLICY
 
 
 def test_random_actions_show_what_each_group_must_be_divided_by():

@@ -25,7 +25,8 @@ from labkit.sac import agent as agents
 from labkit.sac.rollout import Evaluation
 from labkit.sac.update import make_update
 from labkit.strategy import make_strategy
-from labkit.training import checkpoint, run_directory
+from labkit.training import checkpoint
+from labkit.training.run import open_run, read_metrics
 
 LAYOUT = transitions.Layout(2, 1)
 
@@ -284,7 +285,7 @@ def test_a_kill_between_the_two_renames_loses_no_checkpoint(tmp_path, monkeypatc
     """The final one: it is saved twice, before and after its score."""
     path, table = tmp_path / "run", uniform_replay.UniformReplay(LAYOUT, 100)
     config = labkit.SACConfig(num_iterations=7, num_eval_episodes=1)
-    run = run_directory.open_run(path, config)
+    run = open_run(path, config)
     checkpoint.save(path / "checkpoints", 7, [], {"note": "first"}, table)
     score = Evaluation((1.0,), (9.0,), (0.0,))
     run.log_evaluation(score, env_step=7, gradient_step=7, wall_seconds=1)
@@ -302,21 +303,21 @@ def test_a_kill_between_the_two_renames_loses_no_checkpoint(tmp_path, monkeypatc
     assert checkpoint.steps(path / "checkpoints") == []
     if damaged:
         flip_bit(path / "checkpoints" / damaged / "state.json")
-    run_directory.open_run(path, config)
+    open_run(path, config)
     assert checkpoint.steps(path / "checkpoints") == [7]
     assert checkpoint.load(checkpoint.latest(path / "checkpoints"))[1]["note"] == kept
 
 
 def test_a_run_whose_only_checkpoint_was_interrupted_is_not_taken_for_a_new_one(tmp_path):
     """Without rows, as if `log_interval` and `eval_interval` were 0."""
-    run_directory.open_run(tmp_path, labkit.SACConfig(seed=1))
+    open_run(tmp_path, labkit.SACConfig(seed=1))
     table = uniform_replay.UniformReplay(LAYOUT, 100)
     checkpoint.save(tmp_path / "checkpoints", 7, [], {}, table).rename(
         tmp_path / "checkpoints" / "partial"
     )
     with pytest.raises(ParameterError, match="seed is 1 there and 2 here"):
-        run_directory.open_run(tmp_path, labkit.SACConfig(seed=2))
-    run_directory.open_run(tmp_path, labkit.SACConfig(seed=1))
+        open_run(tmp_path, labkit.SACConfig(seed=2))
+    open_run(tmp_path, labkit.SACConfig(seed=1))
     assert checkpoint.steps(tmp_path / "checkpoints") == [7]
 
 
@@ -412,7 +413,7 @@ def start(path):
 
 def check_metrics(path):
     """Every logged step once, none missing, in order."""
-    table = run_directory.read_metrics(path)
+    table = read_metrics(path)
     logged = table.gradient_step[table.critic_loss.notna()].tolist()
     assert logged == list(range(10, 401, 10))
     assert table.gradient_step[table.eval_return.notna()].tolist() == [0, 100, 200, 300, 400]

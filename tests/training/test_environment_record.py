@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import labkit
-from labkit.training import run_directory
-from labkit.training.environment_record import FILE
+from labkit.training.run import FILE, RAY_SUMMARY, open_run
 
 
 class Target(gym.Env):
@@ -33,7 +32,7 @@ class WithMoreObservations(Target):
 
 
 def train(config, path, make_env, **settings):
-    return labkit.train(config, run_directory.open_run(path, config), make_env=make_env, **settings)
+    return labkit.train(config, open_run(path, config), make_env=make_env, **settings)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +101,10 @@ def test_a_run_whose_metrics_were_lost_resumes_from_its_checkpoint(small_config,
 
 def test_a_record_of_ray_from_a_stopped_warm_up_is_removed(small_config, tmp_path):
     config = small_config(env_name="Target", replay="tf_uniform", num_iterations=10)
-    run = run_directory.open_run(tmp_path, config)
-    (tmp_path / run_directory.RAY_SUMMARY).write_text("{}")
+    run = open_run(tmp_path, config)
+    (tmp_path / RAY_SUMMARY).write_text("{}")
     labkit.train(config, run, make_env=Target)
-    assert not (tmp_path / run_directory.RAY_SUMMARY).exists()
+    assert not (tmp_path / RAY_SUMMARY).exists()
 
 
 def test_a_damaged_row_does_not_keep_a_run_from_beginning_again(small_config, tmp_path):

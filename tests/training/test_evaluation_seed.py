@@ -10,8 +10,9 @@ import labkit
 from labkit.distributed import workers
 from labkit.distributed.evaluation_queue import EvaluationRequest
 from labkit.sac.rollout import Evaluation
-from labkit.training import local, run_directory
+from labkit.training import local
 from labkit.training.components import evaluation_seed
+from labkit.training.run import open_run
 
 SCORE = Evaluation((1.0,), (1.0,), (0.0,))
 
@@ -52,7 +53,7 @@ def test_a_continued_run_is_scored_by_new_episodes(small_config, tmp_path, monke
     changes |= {"eval_interval": 0, "log_interval": 0}
     for steps in (1, 2):
         config = small_config(num_iterations=steps, num_eval_episodes=1, **changes)
-        labkit.train(config, run_directory.open_run(tmp_path, config))
+        labkit.train(config, open_run(tmp_path, config))
     first, second = (evaluation_seed(small_config(num_iterations=steps), True) for steps in (1, 2))
     interim = evaluation_seed(small_config(), False)
     assert [seed for _, seed in seen if seed != interim] == [first, second]

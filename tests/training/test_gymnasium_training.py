@@ -11,11 +11,12 @@ import gymnasium
 import numpy as np
 import pandas as pd
 import pytest
+from labkit.environments.watchdog import read_kill_note
 
 import labkit
-from labkit.environments.watchdog import read_kill_note
-from labkit.training import checkpoint, run_directory
+from labkit.training import checkpoint
 from labkit.training.components import RESUME_SEED
+from labkit.training.run import read_metrics
 
 SMALL = {
     "env_name": "gymnasium:Pendulum-v1",
@@ -116,7 +117,7 @@ def run_program(path, *arguments):
 def test_it_trains_on_two_replicas(tmp_path):
     done = run_program(tmp_path, "strategy", "mirrored:2")
     assert done.returncode == 0, done.stderr[-2000:]
-    table = run_directory.read_metrics(tmp_path)
+    table = read_metrics(tmp_path)
     assert np.isfinite(table.critic_loss.dropna()).all()
     assert table.gradient_step.max() == 10
     assert checkpoint.latest(tmp_path / "checkpoints").name == "000000010"
@@ -129,7 +130,7 @@ def test_the_watchdog_ends_a_step_that_hangs_and_the_run_starts_again(tmp_path):
     assert "within 5 s" in read_kill_note(tmp_path)
     again = run_program(tmp_path, "hang", "")
     assert again.returncode == 0, again.stderr[-2000:]
-    assert run_directory.read_metrics(tmp_path).gradient_step.max() == 10
+    assert read_metrics(tmp_path).gradient_step.max() == 10
 
 
 def test_a_rejected_environment_leaves_no_run_directory(tmp_path, monkeypatch):

@@ -12,7 +12,8 @@ from test_signals import PREPARE, execute
 
 from labkit.config import SACConfig
 from labkit.plotting import run_plots, style
-from labkit.training import live_plot, progress, run_directory
+from labkit.training import live_plot, progress
+from labkit.training.run import Run
 
 # Three evaluations (first, interim, final), and rows of losses at 10 and 20.
 SHORT = PREPARE.replace('"num_iterations": 10**6', '"log_interval": 10')
@@ -96,7 +97,7 @@ def test_plain_python_shows_nothing(tmp_path):
 def test_slow_drawing_is_repeated_less_often(tmp_path, monkeypatch):
     import time
 
-    run = run_directory.Run.create(tmp_path, SACConfig())
+    run = Run.create(tmp_path, SACConfig())
     run.log(env_step=1, gradient_step=1, wall_seconds=1.0, critic_loss=1.0)
     monkeypatch.setattr(live_plot, "watched", lambda: True)
     monkeypatch.setattr(live_plot.Display, "put", lambda *_: None)
@@ -111,7 +112,7 @@ def test_slow_drawing_is_repeated_less_often(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_text("x")])
 def test_lost_or_damaged_metrics_are_left_to_the_training(tmp_path, monkeypatch, damage):
-    run = run_directory.Run.create(tmp_path, SACConfig())
+    run = Run.create(tmp_path, SACConfig())
     run.log(env_step=1, gradient_step=1, wall_seconds=1.0, critic_loss=1.0)
     damage(tmp_path / "metrics.csv")
     shown = []

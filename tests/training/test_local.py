@@ -18,6 +18,7 @@ import old_runs
 import pandas as pd
 import pytest
 import tensorflow as tf
+from labkit.training.signals import StopRequest
 from tf_agents.trajectories import time_step
 
 import labkit
@@ -28,8 +29,8 @@ from labkit.replay.transitions import Layout
 from labkit.sac import agent as agents
 from labkit.sac.actor import ActorPolicy
 from labkit.sac.rollout import Collector, evaluate, random_policy
-from labkit.training import components, learner, local, logger, metrics, run_directory
-from labkit.training.signals import StopRequest
+from labkit.training import components, learner, local, logger, metrics
+from labkit.training.run import FORMAT, open_run, read_config, read_metrics
 
 
 def test_the_return_of_the_collected_episodes_is_that_of_the_last_ten():
@@ -96,7 +97,7 @@ def minitaur_run(tmp_path_factory):
 
     path = tmp_path_factory.mktemp("run") / "here"
     config = labkit.SACConfig(**SMALL, seed=2)
-    return labkit.train(config, run_directory.open_run(path, config))
+    return labkit.train(config, open_run(path, config))
 
 
 def test_metrics_of_a_run(minitaur_run):
@@ -119,7 +120,7 @@ def test_metrics_of_a_run(minitaur_run):
 def test_files_of_a_run(minitaur_run):
     content = json.loads((minitaur_run.path / "config.json").read_text())
     assert labkit.SACConfig.parse(content["config"]) == minitaur_run.config
-    assert content["format"] == run_directory.FORMAT
+    assert content["format"] == FORMAT
     assert content["versions"]["tensorflow"] == "2.15.1"
     assert content["versions"]["gymnasium"] == "1.3.0"
     assert list((minitaur_run.path / "events").glob("events.out.tfevents.*"))
@@ -132,14 +133,14 @@ def test_a_finished_run_can_be_opened_again_and_nothing_is_left_to_train(minitau
     shutil.rmtree(path / "policy")
     before = (path / "metrics.csv").read_bytes()
     for _ in range(2):  # a training cell may run twice
-        run = labkit.train(minitaur_run.config, run_directory.open_run(path, minitaur_run.config))
+        run = labkit.train(minitaur_run.config, open_run(path, minitaur_run.config))
         assert (path / "metrics.csv").read_bytes() == before
     assert len(run.metrics()) == len(minitaur_run.metrics())
     assert (path / "policy" / "saved_model.pb").exists()
     other = labkit.SACConfig(**{**attrs.asdict(minitaur_run.config), "gamma": 0.9})
     with pytest.raises(labkit.ParameterError, match=r"gamma is 0\.995 there"):
-        run_directory.open_run(path, other)
-    assert run_directory.open_run(path, other, resume="never").path == tmp_path / "run-2"
+        open_run(path, other)
+    assert open_run(path, other, resume="never").path == tmp_path / "run-2"
 
 
 def test_a_finished_run_that_lost_its_last_line_end_keeps_its_policy(
@@ -152,7 +153,7 @@ def test_a_finished_run_that_lost_its_last_line_end_keeps_its_policy(
     table = path / "metrics.csv"
     table.write_bytes(table.read_bytes().rstrip())
     before = {file: file.read_bytes() for file in (path / "policy").rglob("*") if file.is_file()}
-    labkit.train(minitaur_run.config, run_directory.open_run(path, minitaur_run.config))
+    labkit.train(minitaur_run.config, open_run(path, minitaur_run.config))
     for file, content in before.items():
         assert (path / "policy-1" / file.relative_to(path / "policy")).read_bytes() == content
     assert f"its policy is in {path / 'policy-1'}" in capsys.readouterr().out
@@ -160,15 +161,15 @@ def test_a_finished_run_that_lost_its_last_line_end_keeps_its_policy(
 
 def test_a_start_that_is_rejected_leaves_a_finished_run_as_it_is(small_config, tmp_path):
     config = small_config(env_name="Target", num_iterations=2)
-    labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Target)
+    labkit.train(config, open_run(tmp_path, config), make_env=Target)
     before = (tmp_path / "config.json").read_bytes()
     longer = attrs.evolve(config, num_iterations=4)
-    run = run_directory.open_run(tmp_path, longer)
+    run = open_run(tmp_path, longer)
     with pytest.raises(labkit.ParameterError, match="a run of the same environment"):
         labkit.train(longer, run, make_env=Target, max_episode_steps=3)
     assert (tmp_path / "config.json").read_bytes() == before
     labkit.train(longer, run, make_env=Target)
-    assert run_directory.read_config(tmp_path).num_iterations == 4
+    assert read_config(tmp_path).num_iterations == 4
 
 
 FAILS_EARLY = """
@@ -215,7 +216,7 @@ def test_the_last_policy_is_saved_before_its_score(small_config, tmp_path, monke
     note("save_policy")
     note("log_evaluation")
     config = small_config(env_name="Target", num_iterations=5)
-    labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Target)
+    labkit.train(config, open_run(tmp_path, config), make_env=Target)
     assert order == ["log_evaluation", "save_policy", "log_evaluation"]
 
 
@@ -271,7 +272,7 @@ def test_it_closes_the_environments_that_it_made(small_config, tmp_path):
             closed.append(self)
 
     config = small_config(env_name="Target")
-    labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Closing)
+    labkit.train(config, open_run(tmp_path, config), make_env=Closing)
     assert len({id(env) for env in closed}) == len(closed) == 2
 
 
@@ -281,7 +282,7 @@ def test_an_environment_that_cannot_be_closed_ends_no_training(small_config, tmp
             raise OSError("the port is gone\nlater")
 
     config = small_config(env_name="Target")
-    run = labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Stuck)
+    run = labkit.train(config, open_run(tmp_path, config), make_env=Stuck)
     assert run.metrics().eval_return.notna().any()
     line = "the environment could not be closed: OSError: the port is gone\n"
     assert capsys.readouterr().out.count(line) == 2
@@ -292,7 +293,7 @@ def test_an_agent_with_another_action_repeat_is_rejected(small_config, tmp_path)
     made = components.build(config, Target)
     again = attrs.evolve(config, action_repeat=2)
     with pytest.raises(labkit.ParameterError, match=r"`action_repeat` must be 1, as in the agent"):
-        labkit.train(again, run_directory.open_run(tmp_path, again), made)
+        labkit.train(again, open_run(tmp_path, again), made)
     made.close()
 
 
@@ -300,7 +301,7 @@ def test_an_agent_with_another_action_repeat_is_rejected(small_config, tmp_path)
 def test_components_with_an_empty_table_are_rejected(replay, small_config, tmp_path):
     config = small_config(env_name="Target", replay=replay)
     made = components.build(config, Target)
-    run = run_directory.open_run(tmp_path, config)
+    run = open_run(tmp_path, config)
     with pytest.raises(
         labkit.ParameterError, match=r"`components` must have a filled replay .*empty"
     ):
@@ -313,7 +314,7 @@ def test_components_with_an_empty_table_are_rejected(replay, small_config, tmp_p
 def test_components_that_were_trained_without_a_checkpoint_are_rejected(small_config, tmp_path):
     """As the training cell of a notebook that is run again after it was interrupted twice."""
     config = small_config(env_name="Target")
-    run = run_directory.open_run(tmp_path, config)
+    run = open_run(tmp_path, config)
     made = components.build(config, Target)
     components.warm_up(config, made)
     begun = local.LocalTraining(config, run, made)
@@ -397,7 +398,7 @@ def test_rows_of_a_run_without_a_checkpoint_are_not_removed_silently(
     small_config, tmp_path, capsys
 ):
     config = small_config(env_name="Target", replay="tf_uniform")
-    run = run_directory.open_run(tmp_path, config)
+    run = open_run(tmp_path, config)
     run.log(env_step=305, gradient_step=5)
     labkit.train(config, run, make_env=Target)
     aside = tmp_path / "metrics-1.csv"
@@ -420,7 +421,7 @@ def test_a_relative_run_directory_outlasts_a_change_of_the_working_directory(
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
     config = small_config(env_name="Target", replay=replay, checkpoint_interval=10)
-    run = run_directory.open_run("run", config)
+    run = open_run("run", config)
     assert str(run.path) == "run"
     monkeypatch.chdir(tmp_path / "a")
     assert run.path == tmp_path / "run"
@@ -442,7 +443,7 @@ def test_it_learns_in_a_users_own_environment(small_config, tmp_path):
         eval_interval=800,
         num_eval_episodes=3,
     )
-    run = labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Target)
+    run = labkit.train(config, open_run(tmp_path, config), make_env=Target)
     returns = run.metrics().eval_return.dropna()
     assert returns.iloc[0] < -0.1  # untrained: near 0
     assert returns.iloc[-1] > -0.01  # within 0.1 of the best action
@@ -451,7 +452,7 @@ def test_it_learns_in_a_users_own_environment(small_config, tmp_path):
 def test_without_intervals_only_the_end_is_evaluated_and_logged(small_config, tmp_path):
     none = {"eval_interval": 0, "log_interval": 0}
     config = small_config(env_name="Target", num_iterations=20, **none)
-    run = labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Target)
+    run = labkit.train(config, open_run(tmp_path, config), make_env=Target)
     evaluated = run.metrics().dropna(subset="eval_return")
     assert evaluated.gradient_step.tolist() == [20]
     assert run.metrics().dropna(subset="critic_loss").gradient_step.tolist() == [20]
@@ -469,8 +470,8 @@ def written(folder, tag):
 def test_a_finished_run_goes_on_when_asked_for_more(small_config, tmp_path):
     for total in (20, 30):
         config = small_config(env_name="Target", num_iterations=total)
-        labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Target)
-    table = run_directory.read_metrics(tmp_path)
+        labkit.train(config, open_run(tmp_path, config), make_env=Target)
+    table = read_metrics(tmp_path)
     evaluated = table[table.eval_return.notna()]
     assert evaluated.gradient_step.tolist() == [0, 10, 20, 30]
     assert [len(row) for row in evaluated.eval_returns] == [1, 1, 2, 2]
@@ -510,7 +511,7 @@ def test_one_interrupt_stops_an_evaluation_between_two_env_steps(small_config, t
             return np.zeros(1, np.float32), 0.0, False, {}
 
     config = small_config(env_name="Endless")
-    run = labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Endless)
+    run = labkit.train(config, open_run(tmp_path, config), make_env=Endless)
     assert Endless.taken == 350
     printed = capsys.readouterr()
     assert "stopped at gradient step 0 of 20" in printed.out
@@ -521,7 +522,7 @@ def test_one_interrupt_stops_an_evaluation_between_two_env_steps(small_config, t
 def test_training_again_after_the_end_adds_no_evaluation(small_config, tmp_path):
     """As the cell of a notebook that is run again: with the same run and components."""
     config = small_config(env_name="Target")
-    run = run_directory.open_run(tmp_path, config)
+    run = open_run(tmp_path, config)
     made = components.build(config, make_env=Target)
     components.warm_up(config, made)
     tables = [labkit.train(config, run, made).metrics() for _ in range(3)]
@@ -572,7 +573,7 @@ class Broken(Target):
 def test_an_infinite_loss_is_named(small_config, tmp_path):
     config = small_config(env_name="Broken", eval_interval=0)
     with pytest.raises(DivergedError, match=r"critic loss .* gradient step 1; last good"):
-        labkit.train(config, run_directory.open_run(tmp_path, config), make_env=Broken)
+        labkit.train(config, open_run(tmp_path, config), make_env=Broken)
 
 
 def test_weights_that_are_not_numbers_are_not_saved(small_config, tmp_path, monkeypatch):
@@ -587,7 +588,7 @@ def test_weights_that_are_not_numbers_are_not_saved(small_config, tmp_path, monk
 
     monkeypatch.setattr(learner.Learner, "gradient_steps", overflow)
     config = small_config(env_name="Target", num_iterations=1, eval_interval=0)
-    run = run_directory.open_run(tmp_path / "run", config)
+    run = open_run(tmp_path / "run", config)
     with pytest.raises(DivergedError, match=r"weights .* gradient step 1; .* none yet"):
         labkit.train(config, run, make_env=Target)
     assert not list((run.path / "checkpoints").glob("0*"))
@@ -607,9 +608,9 @@ def test_an_environment_may_change_the_directory(small_config, tmp_path, monkeyp
     for total in (config.num_iterations, config.num_iterations + 2):
         monkeypatch.chdir(tmp_path)
         longer = attrs.evolve(config, num_iterations=total)
-        labkit.train(longer, run_directory.open_run("run", longer), make_env=make)
+        labkit.train(longer, open_run("run", longer), make_env=make)
     assert len(warmed) == 1, "the second start resumed the first"
-    assert run_directory.read_metrics(tmp_path / "run").gradient_step.max() == total
+    assert read_metrics(tmp_path / "run").gradient_step.max() == total
 
 
 def flat(policy):
@@ -622,7 +623,7 @@ def test_the_policy_that_collects_is_the_newest(small_config, tmp_path):
     config = small_config(env_name="Target", num_iterations=3)
     made = components.build(config, make_env=Target)
     components.warm_up(config, made)
-    done = local.LocalTraining(config, run_directory.open_run(tmp_path, config), made)
+    done = local.LocalTraining(config, open_run(tmp_path, config), made)
     before = flat(done.policy)
     done.execute(stop=StopRequest())
     np.testing.assert_array_equal(flat(done.policy), flat(ActorPolicy(made.agent)))
@@ -637,7 +638,7 @@ def test_the_next_call_can_sample_what_this_one_collected(replay, small_config, 
     config = small_config(env_name="Target", log_interval=0, eval_interval=0, replay=replay)
     made = components.build(config, make_env=Target)
     components.warm_up(config, made)
-    begun = local.LocalTraining(config, run_directory.open_run(tmp_path, config), made)
+    begun = local.LocalTraining(config, open_run(tmp_path, config), made)
     with local.BackgroundThread("gradient steps") as thread:
         assert begun.iterate(thread, StopRequest()) == 10
     assert made.replay.size() == 310
@@ -716,7 +717,7 @@ def test_sac_does_not_mask_a_window_across_episodes(small_config):
 def test_a_run_of_version_0_1_resumes(kind, tmp_path):
     """Its checkpoint was written before labkit's modules became packages."""
     config = old_runs.copy(kind, tmp_path / "run", num_iterations=70)
-    before = run_directory.read_metrics(tmp_path / "run")
+    before = read_metrics(tmp_path / "run")
     run = labkit.train(config, labkit.open_run(tmp_path / "run", config))
     table = run.metrics()
     columns = ["gradient_step", "env_step", "critic_loss", "eval_return"]

@@ -25,7 +25,8 @@ from labkit.replay.server import free_port
 from labkit.sac import agent
 from labkit.sac.rollout import Evaluation
 from labkit.strategy import make_strategy
-from labkit.training import logger, run_directory
+from labkit.training import logger
+from labkit.training.run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +37,7 @@ def logged(tmp_path_factory):
     path = tmp_path_factory.mktemp("project") / "runs" / "0001"
     path.mkdir(parents=True)
     config = SACConfig(**SMALL)
-    run = run_directory.Run.create(path, config)
+    run = Run.create(path, config)
     env = make_environment(config.env_name, seed=0)
     made = agent.create_agent(config, env, make_strategy("cpu", config.batch_size))
     written = logger.RunLogger(run, made)
@@ -50,7 +51,7 @@ def test_events_that_cannot_be_written_do_not_stay_the_default(tmp_path, monkeyp
     """Else the next training in the same kernel would write into this run's events."""
     config = SACConfig(**SMALL)
     (tmp_path / "run").mkdir()
-    run = run_directory.Run.create(tmp_path / "run", config)
+    run = Run.create(tmp_path / "run", config)
     env = make_environment(config.env_name, seed=0)
     made = agent.create_agent(config, env, make_strategy("cpu", config.batch_size))
     written = logger.RunLogger(run, made)
@@ -130,7 +131,7 @@ def test_a_policy_is_deleted_only_once_the_next_one_exists(logged, tmp_path, mon
     """A process that was killed between two renames has left `policy.before`."""
     config = SACConfig(**SMALL)
     (tmp_path / "run" / "policy.before").mkdir(parents=True)
-    run = run_directory.Run.create(tmp_path / "run", config)
+    run = Run.create(tmp_path / "run", config)
     env = make_environment(config.env_name, seed=0)
     made = agent.create_agent(config, env, make_strategy("cpu", config.batch_size))
     written = logger.RunLogger(run, made)
@@ -150,7 +151,7 @@ def test_after_a_full_disk_nothing_more_is_written_into_these_events(logged, tmp
     env = make_environment(config.env_name, seed=0)
     made = agent.create_agent(config, env, make_strategy("cpu", config.batch_size))
     with small_disk(tmp_path / "disk", 256) as disk:
-        run = run_directory.Run.create(disk, config)
+        run = Run.create(disk, config)
         full = logger.RunLogger(run, made)
         fill(disk)
         with pytest.raises(StorageError, match=r"events cannot be written \(.*No space") as error:  # noqa: PT012

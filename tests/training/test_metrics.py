@@ -5,17 +5,18 @@ import math
 from pathlib import Path
 
 import pytest
+from labkit.sac.evaluation import Evaluation
 
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
-from labkit.sac.rollout import Evaluation
-from labkit.training import files, metrics, run_directory
+from labkit.training import files, metrics
+from labkit.training.run import choose_directory, open_run
 
 
 @pytest.fixture
 def run(tmp_path):
     """A run with rows at the steps 10, 20 and 30."""
-    run = run_directory.open_run(tmp_path / "run", SACConfig())
+    run = open_run(tmp_path / "run", SACConfig())
     for step in (10, 20, 30):
         run.log(env_step=step, gradient_step=step, critic_loss=0.125, wall_seconds=step / 10)
     return run
@@ -72,7 +73,7 @@ def test_an_earlier_repeat_of_the_fault_is_repaired(run):
         ParameterError, match=r"metrics\.csv is damaged in line 4, .* resume the run"
     ):
         run.metrics()
-    assert run_directory.choose_directory(run.path, SACConfig()) == run.path
+    assert choose_directory(run.path, SACConfig()) == run.path
     run.cut_metrics(file.stat().st_size, step=50)
     assert steps(run) == [10, 20, 50]
 
@@ -110,7 +111,7 @@ def test_other_columns_are_refused_before_rows_are_appended_under_wrong_names(ru
     file.write_text("\n".join(lines) + "\n")
     before = file.read_bytes()
     with pytest.raises(ParameterError, match=rf"must have the columns env_step,.*: {found}$"):
-        run_directory.open_run(run.path, SACConfig())
+        open_run(run.path, SACConfig())
     assert file.read_bytes() == before
     assert steps(run) == [10, 20, 30]  # it can still be read
 
@@ -129,7 +130,7 @@ def test_a_lost_file_begins_again_at_the_checkpoint(run, how):
     file, length = run.path / "metrics.csv", run.sync_metrics()
     (run.path / "checkpoints" / "000000030").mkdir(parents=True)
     lose(file, how)
-    assert run_directory.choose_directory(run.path, SACConfig()) == run.path
+    assert choose_directory(run.path, SACConfig()) == run.path
     lost = run.cut_metrics(length, step=30)
     rows = length - len(metrics.HEADER)
     assert lost.startswith(f"{file} has lost {rows} of the {length} bytes that it had at gradient")
@@ -155,7 +156,7 @@ def test_rows_set_aside_by_a_start_that_was_killed_are_kept(run, monkeypatch):
         patch.setattr(metrics, "create", killed)
         with pytest.raises(KeyboardInterrupt):
             run.set_metrics_aside()
-    assert run_directory.open_run(run.path, SACConfig()).path == run.path
+    assert open_run(run.path, SACConfig()).path == run.path
     aside = run.set_metrics_aside()
     assert {file.read_bytes() for file in (run.path / "metrics-1.csv", aside)} == {rows}
     assert steps(run) == []

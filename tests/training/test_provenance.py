@@ -11,7 +11,8 @@ import pytest
 
 from labkit.config import SACConfig
 from labkit.sac.rollout import Evaluation
-from labkit.training import provenance, run_directory
+from labkit.training import provenance
+from labkit.training.run import Run, open_run, read_config
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -86,7 +87,7 @@ def starts(monkeypatch, path, *commits):
     """Opens the run once with each commit; returns what `config.json` holds after the last."""
     for one in commits:
         monkeypatch.setattr(provenance, "commit", lambda one=one: one)
-        run_directory.open_run(path, SACConfig())
+        open_run(path, SACConfig())
     return json.loads((path / "config.json").read_text())
 
 
@@ -115,7 +116,7 @@ def test_a_finished_run_keeps_what_it_was_trained_with(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "cpu_model", lambda: "a CPU")
     starts(monkeypatch, tmp_path, "a")
     config = SACConfig()
-    run = run_directory.open_run(tmp_path, config)
+    run = open_run(tmp_path, config)
     count = config.num_eval_episodes
     score = Evaluation((1.0,) * count, (1000.0,) * count, (2.0,) * count)
     steps = config.num_iterations
@@ -128,7 +129,7 @@ def test_a_finished_run_keeps_what_it_was_trained_with(tmp_path, monkeypatch):
     (tmp_path / "checkpoints" / f"{steps:09d}").mkdir(parents=True)
     run.write_config()
     assert json.loads(file.read_text()) == content, "nothing is left to train"
-    run_directory.Run(tmp_path, attrs.evolve(config, num_iterations=2 * steps)).write_config()
+    Run(tmp_path, attrs.evolve(config, num_iterations=2 * steps)).write_config()
     assert json.loads(file.read_text())["commit"] == "b", "there is more to train"
     file.write_text(json.dumps(content))
     (tmp_path / "checkpoints" / f"{steps:09d}").rename(
@@ -139,13 +140,13 @@ def test_a_finished_run_keeps_what_it_was_trained_with(tmp_path, monkeypatch):
 
 
 def test_a_run_of_an_older_labkit_resumes(tmp_path, monkeypatch):
-    run_directory.open_run(tmp_path, SACConfig())
+    open_run(tmp_path, SACConfig())
     file = tmp_path / "config.json"
     content = json.loads(file.read_text())
     for name in ("commit", "cpu", "earlier"):
         del content[name]
     file.write_text(json.dumps(content))
-    assert run_directory.read_config(tmp_path) == SACConfig()
+    assert read_config(tmp_path) == SACConfig()
     monkeypatch.setattr(provenance, "cpu_model", lambda: "a CPU")
     content = starts(monkeypatch, tmp_path, "new")
     assert content["commit"] == "new"

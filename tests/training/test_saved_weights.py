@@ -11,7 +11,7 @@ import labkit
 from labkit.environments.disturbance import NOISE_SCALE
 from labkit.errors import ParameterError
 from labkit.training import saved_weights
-from labkit.training.run_directory import TRACKED_POLICY
+from labkit.training.run import TRACKED_POLICY
 
 TRACKED = Path(labkit.__file__).parents[1] / TRACKED_POLICY
 

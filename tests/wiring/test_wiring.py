@@ -20,8 +20,9 @@ import pytest
 from conftest import OFF_DEFAULT
 
 from labkit.config import SACConfig
-from labkit.training import checkpoint, run_directory
+from labkit.training import checkpoint
 from labkit.training.components import EVAL_SEED, NOISE_SEED
+from labkit.training.run import read_metrics
 
 ROOT = Path(__file__).parents[2]
 # Reverb is the only table that other processes can write to. The learner may be 100 gradient steps
@@ -65,13 +66,13 @@ class Evidence:
     @property
     def logged(self) -> pd.DataFrame:
         """The rows of losses."""
-        table = run_directory.read_metrics(self.path)
+        table = read_metrics(self.path)
         return table[table.critic_loss.notna()]
 
     @property
     def evaluated(self) -> pd.DataFrame:
         """The rows of evaluations."""
-        table = run_directory.read_metrics(self.path)
+        table = read_metrics(self.path)
         return table[table.eval_return.notna()]
 
 
@@ -335,7 +336,7 @@ def check_checkpoint_seconds(seen):
 
 
 def check_environment_timeout(seen):
-    limits = seen.of("watchdog").limit
+    limits = seen.of("environment").timeout
     assert set(limits[limits > 0]) == {77}
     # On Ray: the driver's, the learner's, the worker's and the evaluator's.
     assert (limits > 0).sum() >= (4 if seen.executor == "ray" else 1)

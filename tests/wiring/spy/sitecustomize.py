@@ -103,17 +103,11 @@ def _in_policies(module):
 
 
 def _in_make(module):
-    def describe(_, name, seed=None, max_episode_steps=None, bootstrap_time_limits=True, **more):
-        record("environment", name=str(name), seed=seed, bootstrap=bootstrap_time_limits)
+    def describe(_, name, seed=None, max_episode_steps=None, bootstrap_time_limits=True, timeout=0):
+        more = {"bootstrap": bootstrap_time_limits, "timeout": timeout}
+        record("environment", name=str(name), seed=seed, **more)
 
     after(module, "make_environment", describe)
-
-
-def _in_watchdog(module):
-    def describe(_, watchdog, limit=0, *args, **kwargs):
-        record("watchdog", limit=limit)
-
-    after(module.Watchdog, "__init__", describe)
 
 
 def _in_strategy(module):
@@ -203,7 +197,6 @@ def _in_reverb(module):
 
 HOOKS = {
     "labkit.environments.make": _in_make,
-    "labkit.environments.watchdog": _in_watchdog,
     "labkit.replay.n_step": _in_n_step,
     "labkit.replay.reverb_replay": _in_reverb,
     "labkit.replay.uniform_replay": _in_uniform,

@@ -1,0 +1,512 @@
+"""The run directory: the configuration and the results of a run in plain files.
+
+    config.json    every hyperparameter; the environment, the versions of the packages, the commit
+    metrics.csv    one row for each log or evaluation; see `metrics`
+    events/        the same for TensorBoard
+    policy/        the deterministic policy as a SavedModel
+    checkpoints/   see `checkpoint`
+    lock           of the process that writes, whose number it holds
+
+A run uses a new or empty directory, or resumes the run of the same configuration in it. Nothing is
+written to a directory with other files and no config.json, or through a symbolic link.
+"""
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import filelock
+import pandas as pd
+import psutil
+
+from labkit.config import FREE_TO_CHANGE, SACConfig, check_config
+from labkit.environments.make import check_name
+from labkit.environments.seeding import environment_name, seeded_env
+from labkit.errors import ParameterError, storage
+from labkit.parameters import check_no_wildcards, invalid
+from labkit.runtime import installed_version
+from labkit.training import checkpoint, metrics
+from labkit.training.checkpoint import write_atomically
+from labkit.training.metrics import read_metrics
+
+if TYPE_CHECKING:
+    from tf_agents.environments.py_environment import PyEnvironment
+
+    from labkit.sac.rollout import Evaluation
+
+CONFIG, LOCK = "config.json", "lock"
+FORMAT = 1
+PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "gymnasium", "mujoco")
+# In a checkout: the run whose policy the notebooks and `labkit watch` show. It is the best of
+# three runs with 300 000 env steps, a target entropy of -8 and otherwise labkit's defaults.
+TRACKED_POLICY = Path("results/minitaur/best-300000")
+RAY_SUMMARY = "ray.json"  # of a run that `labkit.train_on_ray` made
+
+_LOCKS: dict[Path, filelock.BaseFileLock] = {}  # those that this process holds
+
+
+# --- config.json
+
+
+def commit() -> str | None:
+    """The git commit of labkit's checkout, with `-dirty` behind it if a tracked file has changes.
+
+    None for an installed package, or if git does not answer.
+    """
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():  # else git would search the folders above
+        return None
+    # A git hook sets variables that point to another repository.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+        done = subprocess.run(command, cwd=checkout, env=env, timeout=5, check=True, **options)
+        return done.stdout.strip() or None
+    return None
+
+
+def read_content(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the `config.json` of a run directory holds.
+
+    Raises:
+        ParameterError: it is missing, damaged, or of another format.
+    """
+    file = Path(path) / CONFIG
+    try:
+        content = json.loads(file.read_text())
+        version, _ = content["format"], dict(content["config"])
+    except OSError as error:
+        raise ParameterError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ParameterError(f"{file} is damaged: it is not the JSON that labkit writes") from None
+    if version != FORMAT:
+        raise ParameterError(f"{file} has format {version!r}; this labkit reads format {FORMAT}")
+    return content
+
+
+def read_config(path: str | os.PathLike[str]) -> SACConfig:
+    """The configuration of a run directory.
+
+    Raises:
+        ParameterError: `config.json` is missing, damaged, or of another format.
+    """
+    fields = read_content(path)["config"]
+    try:
+        return SACConfig.parse(fields)
+    except ParameterError as error:
+        raise ParameterError(f"{Path(path) / CONFIG} is damaged: {error}") from None
+
+
+def describe(env: "PyEnvironment") -> dict[str, Any]:
+    """Name, spaces and time limit of an environment, for JSON.
+
+    The name is the registered id, or the class of an environment that is not registered.
+    """
+    checked = seeded_env(env).env
+    action = checked.action_space
+    return {
+        "name": environment_name(env),
+        "observation shape": list(checked.observation_space.shape),
+        "action shape": list(action.shape),
+        "action bounds": [action.low.ravel().tolist(), action.high.ravel().tolist()],
+        "max_episode_steps": checked.max_episode_steps,
+    }
+
+
+def differences(path: Path, found: Mapping[str, Any]) -> str:
+    """How an environment, as `describe` returns it, differs from that of a run; empty if nowhere.
+
+    Raises:
+        ParameterError: see `read_content`.
+    """
+    theirs = read_content(path).get("environment") or found
+    return "; ".join(
+        f"{name}: {theirs.get(name)} there and {value} here"
+        for name, value in found.items()
+        if theirs.get(name) != value
+    )
+
+
+# --- one writer
+
+
+def check_free(path: Path) -> None:
+    """Rejects a directory to which another process writes.
+
+    Raises:
+        ParameterError: names the process.
+    """
+    if (path / LOCK).exists():
+        _acquire(path).release()
+
+
+def _acquire(path: Path) -> filelock.BaseFileLock:
+    """Takes the lock of a directory; once more, if this process holds it already."""
+    place = path.resolve()
+    lock = _LOCKS.get(place)
+    if lock is None or not lock.is_locked or not (path / LOCK).exists():  # or it was removed
+        lock = filelock.FileLock(place / LOCK, blocking=False, thread_local=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        holder = (path / LOCK).read_text(errors="replace").strip()
+        # It may be on another machine, where the directory is shared.
+        here = holder.isdigit() and psutil.pid_exists(int(holder))
+        who = f" (process {holder} is)" if here else ""
+        allowed = f"a run that no other process is writing to{who}"
+        raise invalid("run_dir", str(path), allowed) from None
+    return lock
+
+
+@attrs.define
+class Run:
+    """A run directory that is being written.
+
+    What was lost or begins again is told to `notify`, one line each. `on_metrics` gets each row of
+    metrics as a dictionary, once it is written.
+    """
+
+    _path: Path = attrs.field(converter=Path)  # as it was given
+    config: SACConfig
+    notify: Callable[[str], None] = attrs.field(default=print, repr=False, eq=False)
+    on_metrics: Callable[[dict[str, Any]], Any] | None = attrs.field(default=None, repr=False)
+    _absolute: Path = attrs.field(init=False, repr=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._absolute = self._path.absolute()
+
+    @property
+    def path(self) -> Path:
+        """The directory as it was given; absolute once the working directory has changed."""
+        return self._path if self._path.absolute() == self._absolute else self._absolute
+
+    def write_config(self, environment: Mapping[str, Any] | None = None) -> None:
+        """Writes `config.json`, unless the run is finished: it keeps what it was made with.
+
+        `environment` is as `describe` returns it; None keeps the one that is recorded.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        file = self.path / CONFIG
+        before = read_content(self.path) if file.exists() else {}
+        if before and is_finished(self.path, self.config):
+            return
+        content = {
+            "format": FORMAT,
+            "config": attrs.asdict(self.config),
+            "environment": environment or before.get("environment"),
+            "versions": {name: installed_version(name) for name in PACKAGES},
+            "commit": commit(),
+        }
+        with storage(file):
+            write_atomically(file, json.dumps(content, indent=2) + "\n")
+
+    def check_environment(self, env: "PyEnvironment") -> None:
+        """Records the environment of a run without a checkpoint; a resumed run must have the same.
+
+        Raises:
+            ParameterError: it differs.
+            StorageError: the record cannot be written.
+        """
+        found = describe(env)
+        if checkpoint.latest(self.path / "checkpoints") is None:
+            self.write_config(found)
+        elif differing := differences(self.path, found):
+            allowed = f"a run of the same environment ({differing})"
+            raise invalid("run_dir", str(self.path), allowed)
+
+    def log(self, **values: Any) -> None:
+        """Appends one row to `metrics.csv`: a number for each name, or several for `PER_EPISODE`.
+
+        Raises:
+            StorageError: the disk is full or gone.
+        """
+        metrics.append(self.path, values)
+        if self.on_metrics is not None:
+            self.on_metrics(values)
+
+    def log_evaluation(
+        self, evaluation: "Evaluation", *, env_step: int, gradient_step: int, wall_seconds: float
+    ) -> None:
+        """Appends an evaluation: its mean return and every episode's numbers.
+
+        Raises:
+            StorageError: the disk is full or gone.
+        """
+        self.log(
+            env_step=env_step,
+            gradient_step=gradient_step,
+            wall_seconds=round(wall_seconds, 3),
+            eval_return=evaluation.mean_return,
+            eval_returns=evaluation.returns,
+            eval_lengths=evaluation.lengths,
+            eval_distances=evaluation.distances,
+        )
+
+    def keep_metrics(self, step: int) -> None:
+        """Keeps the rows up to gradient step `step`, and tells what was lost; see `metrics.cut`."""
+        for what in metrics.cut(self.path, step):
+            self.notify(what)
+
+    def metrics(self) -> pd.DataFrame:
+        """All rows so far; see `read_metrics`."""
+        return read_metrics(self.path)
+
+
+# --- which directory
+
+
+def has_begun(path: Path) -> bool:
+    """Whether a run directory has a checkpoint or a row of metrics."""
+    return bool(checkpoint.steps(path / "checkpoints")) or not metrics.is_empty(path)
+
+
+def is_finished(path: Path, config: SACConfig) -> bool:
+    """Whether the run in `path` has the final evaluation after `config.num_iterations`.
+
+    Raises:
+        ParameterError: see `read_metrics`.
+    """
+    if metrics.is_empty(path):
+        return False
+    table = read_metrics(path)
+    last = table[table.gradient_step == config.num_iterations]
+    return bool((last.eval_returns.map(len) >= config.num_eval_episodes).any())
+
+
+def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, ...] = ()) -> None:
+    """Rejects a run of another configuration; `FREE_TO_CHANGE` and `but` may differ.
+
+    Raises:
+        ParameterError: names each field that differs.
+    """
+    names = [name for name in SACConfig.names() if name not in (*FREE_TO_CHANGE, *but)]
+    differing = [
+        f"{name} is {getattr(theirs, name)!r} there and {getattr(ours, name)!r} here"
+        for name in names
+        if getattr(theirs, name) != getattr(ours, name)
+    ]
+    if differing:
+        allowed = f"a new directory or a run of this configuration ({'; '.join(differing)})"
+        raise invalid("run_dir", str(path), allowed)
+
+
+def check_usable(path: Path, config: SACConfig) -> None:
+    """Rejects what is neither a new or empty directory nor a run that `config` can resume.
+
+    A run can be resumed with more iterations than before, or with fewer if it has not yet taken
+    more than these. A finished one needs its checkpoint: without it, training would start anew.
+    What a start left that ended before its first row and its first checkpoint may be used anew.
+
+    Raises:
+        ParameterError: names the file that is in the way or damaged, or each field that differs.
+    """
+    for folder, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            if (link := Path(folder, name)).is_symlink():  # labkit would write what it points to
+                allowed = f"a directory without symbolic links, such as its {link.name}"
+                raise invalid("run_dir", str(path), allowed)
+    if not (path / CONFIG).exists():
+        if found := foreign_files(path):
+            some = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
+            allowed = f"a new or empty directory, or a run; it holds {some}, and no {CONFIG}"
+            raise invalid("run_dir", str(path), allowed)
+        return
+    theirs = read_config(path)
+    if not has_begun(path):
+        return
+    check_same(path, theirs, config, but=("num_iterations",))
+    taken = max(checkpoint.steps(path / "checkpoints"), default=None)
+    if taken is None and is_finished(path, theirs):
+        allowed = "a new directory, or '' for the next number under runs/"
+        why = "a finished run is never overwritten, and this one has no checkpoint to open it from"
+        raise invalid("run_dir", str(path), f"{allowed}: {why}")
+    if taken is not None and taken > config.num_iterations:
+        allowed = f"{taken} or more, the gradient steps that {path} has already taken"
+        raise invalid("num_iterations", config.num_iterations, allowed)
+
+
+def foreign_files(path: Path) -> list[str]:
+    """The names in a directory that are not of labkit; hidden files and notebooks do not count."""
+    names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+    return [n for n in names if not n.startswith(".") and not n.endswith(".ipynb") and n != LOCK]
+
+
+def choose_directory(
+    run_dir: str | os.PathLike[str],
+    config: SACConfig,
+    resume: str = "auto",
+    environment: Mapping[str, Any] | None = None,
+    executor: str = "local",
+) -> Path:
+    """The directory that a run will use; an existing run in it is not changed.
+
+    Args:
+        run_dir: relative to the working directory, or absolute; empty means the newest unfinished
+            run of this configuration under `runs/`, else a new numbered directory there.
+        config: what is to be run.
+        resume: 'auto' resumes a run of the same configuration; in a finished one nothing is left
+            to train, unless there are more iterations. 'never' takes the next number under `runs/`,
+            or appends one to `run_dir` if that holds anything.
+        environment: that an unfinished run under `runs/` must have, see `describe`; None for any.
+        executor: that it must have been started by; see `learner.EXECUTORS`.
+
+    Raises:
+        ParameterError: the directory cannot be written, is damaged, or holds a run of another
+            configuration or files that are no run.
+    """
+    if not issubclass(type(run_dir), str | os.PathLike):  # a notebook gives any type
+        allowed = "a path, as text (papermill takes 0001 for a number: write runs/0001)"
+        raise invalid("run_dir", run_dir, allowed)
+    if resume not in ("auto", "never"):
+        raise invalid("resume", resume, "'auto' or 'never'")
+    path = Path(run_dir) if str(run_dir) else Path("runs")
+    try:
+        path = path.expanduser()
+        check_no_wildcards("run_dir", path)
+        if not str(run_dir):
+            found = _unfinished(path, config, environment, executor) if resume == "auto" else None
+            path = found or _next_number(path)
+        elif resume == "never":
+            numbered = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
+            every = itertools.chain([path], numbered)
+            path = next(p for p in every if not (p / CONFIG).exists() and not foreign_files(p))
+        check_usable(path, config)
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK):
+            raise PermissionError("it is not writable")
+    except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last for ~nobody
+        if isinstance(error, ParameterError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        allowed = f"a directory that this process can create and write ({reason})"
+        raise invalid("run_dir", str(path), allowed) from None
+    return path
+
+
+def _numbered(root: Path) -> list[Path]:
+    """The numbered directories under `root`, newest first."""
+    found = [p for p in root.glob("*") if re.fullmatch(r"\d{4,}", p.name)]
+    return sorted(found, key=lambda path: int(path.name), reverse=True)
+
+
+def _unfinished(
+    root: Path, config: SACConfig, environment: Mapping[str, Any] | None, executor: str
+) -> Path | None:
+    """The newest unfinished run of this configuration that nobody writes to, with a message.
+
+    Else the newest number, if its start was rejected or ended before the first row of metrics.
+    """
+    for path in _numbered(root):
+        with contextlib.suppress(ParameterError):  # of another configuration, damaged, or in use
+            check_same(path, read_config(path), config)
+            check_usable(path, config)
+            check_free(path)
+            saved = checkpoint.latest(path / "checkpoints")
+            other = saved and checkpoint.read_state(saved).get("executor") != executor
+            if not (other or is_finished(path, config) or differences(path, environment or {})):
+                reached = f"gradient step {int(saved.name)}" if saved else "its beginning"
+                print(
+                    f"{path} is an unfinished run of this configuration: it resumes from {reached} "
+                    "(a new one: -p resume never, or labkit.open_run('', config, resume='never'))"
+                )
+                return path
+    for path in _numbered(root)[:1]:
+        with contextlib.suppress(ParameterError):
+            check_free(path)
+            if path.resolve() not in _LOCKS and (path / CONFIG).exists() and not has_begun(path):
+                return path
+    return None
+
+
+def _next_number(root: Path) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    last = max((int(path.name) for path in _numbered(root)), default=0)
+    for number in itertools.count(last + 1):
+        # Another run may take the same number at the same moment.
+        with contextlib.suppress(FileExistsError):
+            (root / f"{number:04d}").mkdir()
+            break
+    return root / f"{number:04d}"
+
+
+# --- open
+
+
+def check_replay(config: SACConfig) -> None:
+    """Rejects a replay table that this machine cannot have.
+
+    Raises:
+        ParameterError: Reverb is needed and not installed.
+    """
+    if config.replay == "reverb" and importlib.util.find_spec("reverb") is None:
+        raise invalid("replay", config.replay, "'tf_uniform' here, where Reverb is not installed")
+
+
+def start_run(namespace: Mapping[str, Any], others: tuple[str, ...] = ()) -> Run:
+    """Checks a notebook's parameters, then opens its run directory: `start_run(globals())`.
+
+    The fields of `SACConfig`, `run_dir` and `resume` are used; `others` are the names of further
+    parameters that the notebook reads itself.
+
+    Raises:
+        ParameterError: a wrong value or a mistyped name, in one line, before TensorFlow loads.
+    """
+    if not isinstance(namespace, Mapping):
+        raise invalid("namespace", namespace, "the notebook's variables: start_run(globals())")
+    config = SACConfig.from_notebook(namespace, ("run_dir", "resume", *others))
+    check_name(config.env_name)
+    return open_run(namespace.get("run_dir", ""), config, namespace.get("resume", "auto"))
+
+
+def open_run(
+    run_dir: str | os.PathLike[str],
+    config: SACConfig,
+    resume: str = "auto",
+    environment: Mapping[str, Any] | None = None,
+    executor: str = "local",
+) -> Run:
+    """Opens a new run, or an existing one of the same configuration; see `choose_directory`.
+
+    Raises:
+        ParameterError: see `choose_directory`; also if another process is writing to the run, or
+            its checkpoints are damaged and none is whole.
+        StorageError: the disk is full.
+    """
+    check_config(config)
+    check_replay(config)
+    path = choose_directory(run_dir, config, resume, environment, executor)
+    with storage(path):
+        _LOCKS[path.resolve()] = _acquire(path)
+        check_usable(path, config)  # again: another process may have used it in between
+        (path / LOCK).write_text(f"{os.getpid()}\n")
+        run = Run(path, config)
+        if (path / CONFIG).exists() and has_begun(path):
+            checkpoint.set_aside_damaged(path / "checkpoints")
+        else:
+            (path / CONFIG).unlink(missing_ok=True)
+            run.write_config()
+            metrics.create(path)
+    return run
+
+
+@contextlib.contextmanager
+def removed_if_rejected(run: Run) -> Iterator[None]:
+    """Removes a run directory without rows and checkpoints if an argument is rejected."""
+    try:
+        yield
+    except ParameterError:
+        if not has_begun(run.path):
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
