@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import psutil
 
-from labkit.training import run as run as run as run_directory
+from labkit.training import run as run_directory
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MIB_ALLOWED, FILES_ALLOWED = 100, 5  # growth since the first fifth of the run
