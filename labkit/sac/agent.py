@@ -39,39 +39,40 @@ class SeededSacAgent(sac_agent.SacAgent):
         super().__init__(*args, **kwargs)
         self._seed, self.actor_update_period = seed, actor_update_period
 
-    def gradient_step(self, batch: Transition, train_actor: bool = True) -> dict[str, tf.Tensor]:
+    def gradient_step(
+        self,
+        batch: Transition,
+        train_actor: bool = True,
+        critic_loss: Callable[[list[tf.Tensor]], tf.Tensor] = losses.critic_loss,
+    ) -> dict[str, tf.Tensor]:
         """Critics, then actor and temperature, then the target critics.
 
         Args:
             batch: this replica's rows of the global batch, as tensors `[rows, …] float32`.
             train_actor: False leaves out actor and temperature; their values are NaN.
+            critic_loss: makes a scalar of both critics' TD errors, each `[rows] float32`.
 
         Returns:
             This replica's part of each scalar: the losses before the step, the entropy −E[log π].
         """
         critics = [_critic(self._critic_network_1), _critic(self._critic_network_2)]
         targets = [_critic(self._target_critic_network_1), _critic(self._target_critic_network_2)]
-        alpha = tf.exp(self._log_alpha)
-        sampled = self._sampler(CRITIC_NOISE)
+        alpha, sample = tf.exp(self._log_alpha), self._sampler(CRITIC_NOISE)
         y = losses.critic_target(
-            batch, targets, sampled, alpha, self._gamma, self._reward_scale_factor
+            batch, targets, sample, alpha, self._gamma, self._reward_scale_factor
         )
-
-        def critic_loss() -> tuple[tf.Tensor, None]:
-            return losses.critic_loss(losses.td_errors(batch, critics, y)), None
-
-        def actor_loss() -> tuple[tf.Tensor, tf.Tensor]:
-            return losses.actor_loss(batch.observation, critics, self._sampler(ACTOR_NOISE), alpha)
-
         critic, actor, temperature = trained_by(self)
-        found = {"critic_loss": _descend("critic loss", critic_loss, *critic)[0]}
+        with tf.GradientTape() as tape:
+            loss = critic_loss(losses.td_errors(batch, critics, y))
+        found = {"critic_loss": _descend("critic loss", loss, tape, *critic)}
         if train_actor:
-            found["actor_loss"], log_pi = _descend("actor loss", actor_loss, *actor)
-
-            def alpha_loss() -> tuple[tf.Tensor, None]:
-                return losses.alpha_loss(self._log_alpha, log_pi, self._target_entropy), None
-
-            found["alpha_loss"] = _descend("alpha loss", alpha_loss, *temperature)[0]
+            sample = self._sampler(ACTOR_NOISE)
+            with tf.GradientTape() as tape:
+                loss, log_pi = losses.actor_loss(batch.observation, critics, sample, alpha)
+            found["actor_loss"] = _descend("actor loss", loss, tape, *actor)
+            with tf.GradientTape() as tape:
+                loss = losses.alpha_loss(self._log_alpha, log_pi, self._target_entropy)
+            found["alpha_loss"] = _descend("alpha loss", loss, tape, *temperature)
             found["entropy"] = -losses.global_mean(log_pi)
         else:
             found |= dict.fromkeys(("actor_loss", "alpha_loss", "entropy"), tf.constant(np.nan))
@@ -140,21 +141,19 @@ def _critic(network: Any) -> losses.Critic:
 
 def _descend(
     name: str,
-    loss: Callable[[], tuple[tf.Tensor, Any]],
+    loss: tf.Tensor,
+    tape: tf.GradientTape,
     optimizer: tf.keras.optimizers.Optimizer,
     variables: list[tf.Variable],
-) -> tuple[tf.Tensor, Any]:
-    """One step of an optimizer down the gradient of a loss; returns what `loss` returned.
+) -> tf.Tensor:
+    """One step of an optimizer down the gradient of a loss, which is returned.
 
     Raises:
-        InvalidArgumentError: the loss is infinite or not a number; the message begins with `name`.
+        InvalidArgumentError: the loss is infinite or not a number; the message has its `name`.
     """
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(variables)
-        value, other = loss()
-    gradients = tape.gradient(value, variables)
+    gradients = tape.gradient(loss, variables)
     optimizer.apply_gradients(zip(gradients, variables, strict=True))  # sums over the replicas
-    return tf.debugging.check_numerics(value, name), other
+    return tf.debugging.check_numerics(loss, name)
 
 
 def create_agent(
