@@ -36,8 +36,8 @@ MINITAUR: dict[str, Any] = {
 }
 # These do not change what is learned: a run may be resumed with other values.
 FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds", "environment_timeout")
-STRATEGIES = "'auto', 'cpu', 'gpu', 'tpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
-STRATEGY_PATTERN = r"auto|cpu|gpu|tpu|mirrored(:([1-9]|[1-5]\d|6[0-4]))?"
+STRATEGIES = "'auto', 'cpu', 'gpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
+STRATEGY_PATTERN = r"auto|cpu|gpu|mirrored(:([1-9]|[1-5]\d|6[0-4]))?"
 
 
 @attrs.frozen(kw_only=True, init=False)

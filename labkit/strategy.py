@@ -4,10 +4,8 @@ No function here imports TensorFlow before it needs it.
 """
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any
 
-from labkit.errors import first_line
 from labkit.parameters import invalid
 
 if TYPE_CHECKING:
@@ -21,9 +19,8 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
 
     Args:
         name: 'auto' (of several GPUs the largest number that divides the batch, else one GPU, else
-            the CPU), 'cpu', 'gpu',
-            'mirrored' (all GPUs), 'mirrored:N' (N GPUs; on a host without a GPU, N logical CPU
-            devices, so that the same code runs anywhere), or 'tpu'.
+            the CPU), 'cpu', 'gpu', 'mirrored' (all GPUs), or 'mirrored:N' (N GPUs; on a host
+            without a GPU, N logical CPU devices, so that the same code runs anywhere).
         batch_size: the global batch, which the replicas share.
 
     It prepares at least two logical CPU devices (see `several_replicas`), and on a host without a
@@ -36,10 +33,6 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
     """
     import tensorflow as tf
 
-    if name == "tpu":
-        strategy = _tpu_strategy()
-        _check_divisible(name, batch_size, strategy.num_replicas_in_sync)
-        return strategy
     gpus = tf.config.list_physical_devices("GPU")
     _prepare_gpus(gpus)
     kind, _, count = name.partition(":")
@@ -55,14 +48,10 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
     replicas = int(count) if count else len(gpus)
     if kind == "auto":
         replicas = max(n for n in range(1, len(gpus) + 1) if batch_size % n == 0)
-    _check_divisible(name, batch_size, replicas)
-    return tf.distribute.MirroredStrategy(_mirrored_devices(name, replicas, gpus))
-
-
-def _check_divisible(name: str, batch_size: int, replicas: int) -> None:
     if batch_size % replicas:
         allowed = f"a multiple of {replicas}, the number of replicas of `strategy` = {name!r}"
         raise invalid("batch_size", batch_size, allowed)
+    return tf.distribute.MirroredStrategy(_mirrored_devices(name, replicas, gpus))
 
 
 def _mirrored_devices(name: str, replicas: int, gpus: list[Any]) -> list[str]:
@@ -76,10 +65,10 @@ def _mirrored_devices(name: str, replicas: int, gpus: list[Any]) -> list[str]:
     # A process cannot change the number of its logical devices after TensorFlow has started.
     existing = len(tf.config.list_logical_devices("CPU"))
     if existing < replicas:
-        here = (
-            f"at most 'mirrored:{existing}' in this process, where TensorFlow has already started"
+        allowed = (
+            f"at most 'mirrored:{existing}' in this process, where TensorFlow has already started; "
+            "for another number restart the kernel and make the strategy first"
         )
-        allowed = f"{here}; for another number restart the kernel and make the strategy first"
         raise invalid("strategy", name, allowed)
     return [f"/cpu:{i}" for i in range(replicas)]
 
@@ -129,27 +118,6 @@ def several_replicas(strategy: "tf.distribute.Strategy") -> "tf.distribute.Strat
         allowed = "at least 2 here: restart the kernel, and let labkit.strategy.make_strategy run"
         raise invalid("logical CPU devices", existing, f"{allowed} before TensorFlow's first step")
     return tf.distribute.MirroredStrategy([f"/{kind.lower()}:{i}" for i in range(2)])
-
-
-def _tpu_strategy() -> "tf.distribute.Strategy":
-    """All cores of this machine's TPU, or of the TPU that TPU_NAME names."""
-    import tensorflow as tf
-
-    local = bool(tf.config.list_physical_devices("TPU"))
-    # Without either, the resolver would ask a cloud's metadata server, and wait for it.
-    if not local and not os.environ.get("TPU_NAME"):
-        here = "a host where TensorFlow sees no TPU and TPU_NAME is not set"
-        raise invalid("strategy", "tpu", f"'auto', 'cpu', 'gpu' or 'mirrored:N' on {here}")
-    try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local" if local else None)
-        if not local:
-            tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
-        why = first_line(error)
-        allowed = f"'auto', 'cpu', 'gpu' or 'mirrored:N': the TPU does not answer ({why})"
-        raise invalid("strategy", "tpu", allowed) from None
-    return tf.distribute.TPUStrategy(resolver)
 
 
 def replica_slice(values: "tf.Tensor", replicas: int) -> "tf.Tensor":

@@ -9,6 +9,7 @@ from labkit.errors import ParameterError
 from labkit.replay.transitions import Layout, unpack
 from labkit.sac import agent as agents
 from labkit.sac.update import flat_weights, make_steps, make_update
+from labkit.strategy import make_strategy
 from labkit.symmetry import REFLECTIONS
 
 LAYOUT = Layout(28, 8)
@@ -48,6 +49,28 @@ def test_one_step_by_hand_with_plain_gradient_descent(make_agent, random_rows):
     np.testing.assert_allclose(after["log alpha"], expected, rtol=1e-5)
     np.testing.assert_allclose(metrics["alpha"], np.exp(after["log alpha"]), rtol=1e-6)
     assert agent.train_step_counter.numpy() == 1
+
+
+def test_two_replicas_train_like_one_device(make_agent, random_rows):
+    """Plain gradient descent: Adam would hide a wrong scale of the gradient."""
+    weights, seen = [], []
+    for strategy in (DEVICE, make_strategy("mirrored:2", 32)):
+        agent = make_agent(strategy, actor_update_period=2, target_update_tau=0.1)
+        with strategy.scope():
+            for name, rate in (("critic", 0.05), ("actor", 0.05), ("alpha", 1e-3)):
+                setattr(agent, f"_{name}_optimizer", tf.keras.optimizers.legacy.SGD(rate))
+        before = numbers(agent)
+        update = make_update(agent, LAYOUT, strategy)
+        seen.append([update(tf.constant(random_rows(32, seed))) for seed in range(10)])
+        weights.append(numbers(agent))
+    one, two = weights
+    for name, values in one.items():
+        moved = np.linalg.norm(values - before[name])
+        assert moved > 1e-4 * np.linalg.norm(values), name
+        assert np.linalg.norm(two[name] - values) < 1e-3 * moved, name
+    for ours, theirs in zip(*seen, strict=True):
+        for name in ours:
+            np.testing.assert_allclose(theirs[name], ours[name], rtol=1e-3, err_msg=name)
 
 
 def test_the_actor_takes_every_second_step_and_the_critics_take_all(make_agent, random_rows):
