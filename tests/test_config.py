@@ -89,7 +89,7 @@ def test_a_name_that_is_no_field_says_what_was_meant():
 
 
 def test_fields_that_do_not_fit_each_other():
-    with pytest.raises(ParameterError, match="at least `batch_size` = 256 .*, got 100"):
+    with pytest.raises(ParameterError, match=r"at least `batch_size` = 256 .*, got 100"):
         SACConfig(replay_buffer_capacity=100)
     with pytest.raises(ParameterError, match="`symmetry_augmentation` must be False for Half"):
         SACConfig(env_name="HalfCheetahBulletEnv-v0", symmetry_augmentation=True)
