@@ -95,7 +95,7 @@ def calls_of(
     choose = iter(actions)
     batches = iter(parts.replay.dataset(config.batch_size))
     update = make_update(parts.agent, parts.layout, parts.strategy, config.reflection)
-    rows = next(batches)
+    rows, _ = next(batches)
     for _ in range(20):  # compiles the update and consumes the prefetched batches
         update(rows), next(batches)
     return {
