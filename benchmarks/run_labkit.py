@@ -4,34 +4,16 @@ import argparse
 import contextlib
 import tempfile
 from collections.abc import Callable
-
-import attrs
+from typing import Any
 
 import labkit
 from benchmarks.stopwatch import Stopwatch, worker
 from labkit.training import components
-from labkit.training.run import Run, open_run
+from labkit.training.run import open_run
 
 
 class EnoughError(Exception):
     """Enough iterations were timed."""
-
-
-@attrs.define
-class TimedRun(Run):
-    """A run that reads the stopwatch at each row of metrics and ends training when it is done."""
-
-    stopwatch: Stopwatch = attrs.field(kw_only=True)
-
-    def log(self, **values: float) -> None:
-        """Writes the row, then ticks the stopwatch.
-
-        Raises:
-            EnoughError: the stopwatch has timed its iterations.
-        """
-        super().log(**values)
-        if self.stopwatch.tick(int(values["gradient_step"])):
-            raise EnoughError
 
 
 def configure(
@@ -81,14 +63,17 @@ def time_training(
         See `Stopwatch.result`.
     """
     config = configure(warmup, iterations, initial=1, same_work=same_work)
+    stopwatch = Stopwatch(warmup, iterations, at_start)
+
+    def tick(row: dict[str, Any]) -> None:
+        if stopwatch.tick(int(row["gradient_step"])):
+            raise EnoughError
+
     with tempfile.TemporaryDirectory() as folder:
-        base = open_run(folder, config)
-        stopwatch = Stopwatch(warmup, iterations, at_start)
-        run = TimedRun(path=base.path, config=config, stopwatch=stopwatch)
         # Each timing is a new run, and labkit.train rejects an agent that has trained without one.
         parts.agent.train_step_counter.assign(0)
         with contextlib.suppress(EnoughError):
-            labkit.train(config, run=run, components=parts)
+            labkit.train(config, open_run(folder, config), parts, on_metrics=tick)
     return stopwatch.result()
 
 

@@ -8,18 +8,16 @@ twentieth of the run; whatever grows later is a leak. Writes results/soak.csv.
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import labkit  # first: it silences gym
 
 # isort: split
-import attrs
 import click
 import gym
 import numpy as np
 import pandas as pd
 import psutil
-
-from labkit.training import run as run_directory
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MIB_ALLOWED, FILES_ALLOWED = 100, 5  # growth since the first fifth of the run
@@ -44,20 +42,6 @@ class Cheap(gym.Env):
         return observation, -abs(self._position), self._steps == 200, {}
 
 
-@attrs.define
-class WatchedRun(run_directory.Run):
-    """A run that records memory and open files with each row of metrics."""
-
-    usage: list[tuple[int, float, int]] = attrs.field(factory=list)
-
-    def log(self, **values: float) -> None:
-        """Writes the row and records gradient step, resident MiB and open files."""
-        super().log(**values)
-        process = psutil.Process()
-        resident = process.memory_info().rss / 2**20
-        self.usage.append((int(values["gradient_step"]), resident, process.num_fds()))
-
-
 def measure(steps: int) -> pd.DataFrame:
     """Trains `steps` gradient steps; returns a row of usage for each sixtieth of the run."""
     config = labkit.SACConfig(
@@ -73,11 +57,16 @@ def measure(steps: int) -> pd.DataFrame:
         policy_save_interval=steps // 30,
         checkpoint_interval=steps // 30,
     )
+    usage, process = [], psutil.Process()
+
+    def record(row: dict[str, Any]) -> None:
+        resident = process.memory_info().rss / 2**20
+        usage.append((int(row["gradient_step"]), resident, process.num_fds()))
+
     with tempfile.TemporaryDirectory() as folder:
-        base = run_directory.open_run(folder, config)
-        run = WatchedRun(path=base.path, config=config)
-        labkit.train(config, run, make_env=Cheap)
-    return pd.DataFrame(run.usage, columns=["gradient_step", "resident_mib", "open_files"])
+        run = labkit.open_run(folder, config)
+        labkit.train(config, run, make_env=Cheap, on_metrics=record)
+    return pd.DataFrame(usage, columns=["gradient_step", "resident_mib", "open_files"])
 
 
 def growth(table: pd.DataFrame) -> tuple[float, int]:
