@@ -18,7 +18,7 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 from labkit.environments.make import make_environment
 from labkit.environments.seeding import raw_env
 from labkit.errors import ParameterError, StorageError
-from labkit.plotting import film_strip, mp4, rendering, video, wall
+from labkit.plotting import film_strip, mp4, rendering, video
 
 WIDTH, HEIGHT = 160, 120  # small, for speed
 
@@ -256,23 +256,6 @@ def test_metre_marks_stand_at_whole_metres():
     assert (row[100::100] == 0).all()
 
 
-def test_wall_shows_every_clip_until_the_longest_is_over(minitaur, tmp_path):
-    clips = {
-        title: record(minitaur, tmp_path / f"{title}.mp4", max_steps=steps)
-        for title, steps in {"long": 50, "short": 20, "third": 20}.items()
-    }
-    wall.write_video(clips, tmp_path / "wall.mp4", columns=2)
-    meta, frames = read(tmp_path / "wall.mp4")
-    assert meta["size"] == (640, 532)
-    assert len(frames) == 13
-    saturation = [np.ptp(frame[40:260, 330:630].astype(int), axis=2).mean() for frame in frames]
-    assert min(saturation[:5]) > 3 * max(saturation[6:])  # the short clip is over, and grey
-    assert frames[-1][300:, 330:].min() > 240  # no fourth clip
-    assert strip_of(wall.film_strips(clips), tmp_path).shape[0] > 3 * 150
-    with pytest.raises(ValueError, match="`clips` must be at least one recording"):
-        wall.write_video({}, tmp_path / "none.mp4")
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("before", [None, b"an older video"])
 def test_an_interrupt_leaves_no_incomplete_file(minitaur, tmp_path, error, before):
@@ -449,25 +432,6 @@ def test_a_disk_that_fills_up_while_a_video_is_made_smaller_is_named(tmp_path, c
         assert (disk / "a.mp4").read_bytes() == b"an older video"
         assert leftovers(disk) == [".filler", "a.mp4"]
     assert capfd.readouterr().err == ""
-
-
-@pytest.mark.parametrize("leave", [8_000, 100_000])
-def test_a_full_disk_keeps_an_older_wall_of_clips(tmp_path, leave):
-    clips = {}
-    for title in ("one", "two"):
-        path = tmp_path / f"{title}.mp4"
-        with mp4.writing(path, (WIDTH, HEIGHT), 25) as write:
-            for frame in noise(30):
-                write(frame)
-        clips[title] = video.Recording(path, (), (), 30, 0.0, 1.2)
-    with small_disk(tmp_path / "disk", 1_024) as disk:
-        (disk / "wall.mp4").write_bytes(b"an older video")
-        fill(disk, leave=leave)
-        with pytest.raises(StorageError, match=r"wall\.mp4") as error:
-            wall.write_video(clips, disk / "wall.mp4")
-        assert "\n" not in str(error.value)
-        assert (disk / "wall.mp4").read_bytes() == b"an older video"
-        assert leftovers(disk) == [".filler", "wall.mp4"]
 
 
 def test_an_evaluated_episode_is_recorded_to_its_end(tmp_path, monkeypatch):
