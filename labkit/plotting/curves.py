@@ -1,9 +1,8 @@
 """Figures of one run, drawn from its metrics: the learning curve, losses, the live figure.
 
-`metrics` is the table of a run (`Run.metrics()`). Each row has `env_step`, `gradient_step` and
-`wall_seconds`, and either logged scalars or an evaluation (`eval_return`, and with one float per
-episode `eval_returns`, `eval_lengths`, `eval_distances`); what a row lacks is NaN. Each function
-returns a figure, which a notebook displays as the last value of its cell.
+`metrics` is the table of a run. Each row has `env_step`, `gradient_step` and `wall_seconds`, and
+either logged scalars or an evaluation (`eval_return`, and with one float per episode
+`eval_returns`, `eval_lengths`, `eval_distances`); what a row lacks is NaN.
 """
 
 import contextlib
@@ -27,10 +26,8 @@ PUBLISHED_CURVE = (
     *((80_000, -1.224958), (90_000, -0.896713), (100_000, -0.280301)),
 )
 PUBLISHED_INITIAL_STEPS = 10_000  # env steps of warm-up, before the first gradient step
-PUBLISHED_LABEL = "TF-Agents tutorial, sampled actions, replay 10 000"
 
 RETURN = "return of an episode (sum of rewards)"
-MAX_MARKERS = 40  # on a line of evaluations; more would hide the line
 
 
 class NothingToDraw(ValueError):
@@ -95,7 +92,8 @@ def published_curve(axes: Axes) -> None:
     """Draws `PUBLISHED_CURVE` over env steps; the tutorial takes one for each gradient step."""
     steps, returns = np.array(PUBLISHED_CURVE).T
     steps += PUBLISHED_INITIAL_STEPS
-    axes.plot(steps, returns, "s--", color=GREY, markersize=4, label=PUBLISHED_LABEL)
+    label = "TF-Agents tutorial, sampled actions, replay 10 000"
+    axes.plot(steps, returns, "s--", color=GREY, markersize=4, label=label)
 
 
 def steps_per_second(metrics: pd.DataFrame) -> pd.Series:
@@ -130,10 +128,10 @@ def evaluations(metrics: pd.DataFrame) -> pd.DataFrame:
 def draw_episodes(axes: Axes, evaluated: pd.DataFrame, x: str, name: str) -> None:
     """A dot for each episode of the column `name`, and a line through their means."""
     episodes = evaluated[[x, name]].explode(name).astype(float)
-    look = {"color": BLUE, "alpha": 0.3, "markersize": 4, "mew": 0}
-    axes.plot(episodes[x], episodes[name], "o", label="each episode", **look)
+    steps, values = episodes[x], episodes[name]
+    axes.plot(steps, values, "o", color=BLUE, alpha=0.3, ms=4, mew=0, label="each episode")
     means = evaluated[name].map(np.mean)
-    marker = "o" if len(means) <= MAX_MARKERS else None
+    marker = "o" if len(means) <= 40 else None  # more would hide the line
     axes.plot(evaluated[x], means, color=BLUE, marker=marker, ms=5, label="evaluation mean")
 
 

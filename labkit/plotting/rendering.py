@@ -41,13 +41,12 @@ def frame(env: "PyEnvironment", width: int = 480, height: int = 360) -> np.ndarr
         return _robot(client_of(env), camera, (width, height))
     try:
         picture = np.asarray(seeded_env(env).unwrapped.render(mode="rgb_array"), np.uint8)
-        image = Image.fromarray(picture, "RGB")
+        image = Image.fromarray(picture).convert("RGB")
     except RunError:
         raise
     except Exception as error:  # an environment may fail in any way where it has no picture
-        name, wanted = environment_name(env), "render(mode='rgb_array') returns no [h, w, 3]"
-        found = f"{type(error).__name__}: {first_line(error)}"
-        raise ParameterError(f"{name} cannot be drawn: its {wanted} ({found})") from None
+        found = f"render(mode='rgb_array'): {type(error).__name__}: {first_line(error)}"
+        raise ParameterError(f"{environment_name(env)} cannot be drawn: {found}") from None
     return np.asarray(ImageOps.pad(image, (width, height), color="white"))
 
 
@@ -58,8 +57,7 @@ def capture(env: "PyEnvironment", width: int, height: int) -> Callable[[], np.nd
     """
     if (camera := _camera(env)) is None:  # it cannot go back to a state: it is drawn now
         packed = zlib.compress(frame(env, width, height).tobytes(), 1)
-        shape = height, width, 3
-        return lambda: np.frombuffer(zlib.decompress(packed), np.uint8).reshape(shape)
+        return lambda: np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, width, 3)
     client = client_of(env)
     state = client.saveState()
 
@@ -84,10 +82,8 @@ def _camera(env: "PyEnvironment") -> Camera | None:
     except ValueError:  # there is none yet
         raise ParameterError("`env` must be reset before it is drawn: env.reset()") from None
     raw = raw_env(env)
-    if hasattr(raw, "minitaur"):
-        x, y, _ = raw.minitaur.GetBasePosition()
-        # The camera keeps its height, so that the robot bounces in the picture and not the ground.
-        return (x, y, 0.17), 1.15, True
+    if hasattr(raw, "minitaur"):  # the camera keeps its height: the robot bounces, not the ground
+        return (*raw.minitaur.GetBasePosition()[:2], 0.17), 1.15, True
     if hasattr(raw, "robot") and hasattr(raw, "physicsClientId"):  # pybullet_envs' MJCF robots
         place = np.array(getattr(raw.robot, "body_xyz", (0.0, 0.0, 0.3))).tolist()
         return place, 3.4, forward_position(env) is not None
@@ -107,9 +103,8 @@ def _robot(client: Any, camera: Camera, size: Size) -> np.ndarray:
         to_pixel = _ground_to_pixel(view, projection, size)
         on_ground = (bodies == ground)[..., None]
         if marks:
-            picture += (
-                on_ground * _metre_marks(to_pixel, (x, y), distance, size) * (MARKS - picture)
-            )
+            opacity = on_ground * _metre_marks(camera, to_pixel, size)
+            picture += opacity * (MARKS - picture)
         picture *= 1 - 0.45 * on_ground * _shadow(client, camera, ground, to_pixel, size)
     metres = far * near / (far - (far - near) * depth)
     haze = np.clip((metres / distance - 2) / 8, 0, 1)[..., None]
@@ -118,10 +113,8 @@ def _robot(client: Any, camera: Camera, size: Size) -> np.ndarray:
 
 def _render(client: Any, view: Any, projection: Any, size: Size) -> list[np.ndarray]:
     """Renders RGB `[h, w, 3]`, depth `[h, w]` from 0 to 1 and body ids `[h, w]` (-1: none)."""
-    software = client.ER_TINY_RENDERER
-    _, _, *found = client.getCameraImage(
-        *size, view, projection, shadow=0, renderer=software, **LIGHTING
-    )
+    options = {"shadow": 0, "renderer": client.ER_TINY_RENDERER, **LIGHTING}
+    _, _, *found = client.getCameraImage(*size, view, projection, **options)
     # PyBullet built without NumPy returns flat tuples.
     rgba, depth, bodies = (np.reshape(np.float32(part), (*size[::-1], -1)) for part in found)
     return [rgba[..., :3], depth[..., 0], bodies[..., 0]]
@@ -157,28 +150,23 @@ def _shadow(
     return np.asarray(shadow, np.float32)[..., None] / 255
 
 
-def _metre_marks(
-    to_pixel: np.ndarray, robot: tuple[float, float], distance: float, size: Size
-) -> np.ndarray:
-    """The opacity `[h, w, 1]`, 0 to 1, of a line across the way at each metre, and its number.
-
-    A tick at each tenth is at the robot's left, since the camera is at its right.
-    """
+def _metre_marks(camera: Camera, to_pixel: np.ndarray, size: Size) -> np.ndarray:
+    """The opacity `[h, w, 1]`, 0 to 1, of a line across the way at each metre, and its number."""
     width, height = SHARP * size[0], SHARP * size[1]
     picture = Image.new("L", (width, height))
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(size=height // 14)
-    (x, y), margin = robot, height / 9  # of a number that is not cut
-    left, right, tick = y + 0.5 * distance, y - 0.7 * distance, 0.04 * distance
-    for tenth in range(int((x - 2.2 * distance) * 10), int((x + 2.2 * distance) * 10) + 1):
-        whole = tenth % 10 == 0
-        ends = [(tenth / 10, left, 1), (tenth / 10, right if whole else left - tick, 1)]
+    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(height // 14)
+    (x, y, _), distance, _ = camera
+    margin, reach = height / 9, 2.2 * distance  # the margin: no number is cut
+    for metre in range(int(np.ceil(x - reach)), int(x + reach) + 1):
+        # From the robot's left, where the number is, to its right: there is the camera.
+        ends = [(metre, y + 0.5 * distance, 1), (metre, y - 0.7 * distance, 1)]
         points = np.array(ends) @ to_pixel.T
         if (points[:, 2] < 0.2 * distance).any():  # it is behind the camera, or nearly so
             continue
         start, end = (SHARP * points[:, :2] / points[:, 2:]).tolist()
-        draw.line([*start, *end], 210, SHARP * (3 if whole else 1))
-        if whole and 0 <= start[0] <= width:
+        draw.line([*start, *end], 210, 3 * SHARP)
+        if 0 <= start[0] <= width:
             place = (np.clip(start[0], margin, width - margin), start[1] - height / 90)
-            draw.text(place, f"{tenth // 10} m", 255, font, "ms")
+            draw.text(place, f"{metre} m", 255, font, "ms")
     small = picture.resize(size, Image.Resampling.BOX)
     return np.asarray(small, np.float32)[..., None] / 255

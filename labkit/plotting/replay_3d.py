@@ -1,8 +1,5 @@
 """An episode of a PyBullet robot as one HTML file: play it, drag through time, walk around it.
 
-    recording = replay_3d.record(env, policy, "replay.html", seed=0)
-    replay_3d.show(recording, "a walk")            # in a notebook
-
 The file fetches nothing. It contains the poses of all links, and three.js (see viewer/README.md).
 """
 
@@ -18,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from IPython import display
 
 from labkit.environments.physics import step_seconds
 from labkit.environments.seeding import environment_name, raw_env
 from labkit.errors import storage
 from labkit.parameters import MANY, check_int, invalid
 from labkit.plotting.rendering import client_of, frame
-from labkit.plotting.video import Recording, moments, show_strip
+from labkit.plotting.video import Moment, Recording, moments, show_strip
 from labkit.sac.rollout import Policy
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 VIEWER = resources.files("labkit.plotting") / "viewer"
 KINDS = {2: "sphere", 3: "box", 4: "cylinder", 5: "mesh", 6: "plane", 7: "capsule"}  # PyBullet's
 POSES_PER_SECOND = 25  # simulated; the viewer interpolates between them
-LEGS = ("front left", "back left", "front right", "back right")  # of the Minitaur
 
 
 def can_record(env: "PyEnvironment") -> bool:
@@ -63,7 +60,8 @@ def record(
     max_steps = check_int("max_steps", max_steps, 1, MANY, "env steps")
     if not can_record(env):
         raise invalid("env", environment_name(env), "a PyBullet environment")
-    seen, pose_steps, poses, torques, kept = [], [], [], [], []
+    seen: list[Moment] = []
+    pose_steps, poses, torques, kept = [], [], [], []
     for moment in moments(env, policy, seed, max_steps):
         if not seen:  # some environments have no client, and no robot, before the reset
             client, dt, raw = client_of(env), step_seconds(env), raw_env(env)
@@ -72,8 +70,7 @@ def record(
             torques.append(raw.minitaur.GetMotorTorques())
         seen.append(moment)
         if moment.step % max(1, round(1 / (POSES_PER_SECOND * dt))) == 0 or moment.last:
-            frames = [link_frame(client, link) for link in links]
-            poses.append([[*place, *turn] for place, turn in frames])
+            poses.append([np.concatenate(link_frame(client, link)) for link in links])
             pose_steps.append(moment.step)
         if moment.step % max(1, round(0.5 / dt)) == 0 or moment.last:
             kept.append((frame(env, 320, 240), moment.caption))
@@ -81,13 +78,10 @@ def record(
         np.array([getattr(each.transition, name) for each in seen[1:]], np.float32)
         for name in ("observation", "action", "reward")
     )
-    motors = [f"{leg} {motor}" for leg in LEGS for motor in ("L", "R")]
-    numbers = [f"action[{number}]" for number in range(actions.shape[1])]
-    signals = [("motor torque", "N·m", motors, torques)] if torques else []
-    signals = signals or [("action", "", numbers, actions)]  # other robots report no torques
+    effort = ("motor torque", "N·m", torques) if torques else ("action", "", actions)
+    signals: list[tuple[str, str, Any]] = [effort, ("reward", "per step", rewards)]
     if estimate is not None:
-        signals.append(("estimated Q", "scaled return", ["Q"], estimate(observations, actions)))
-    signals.append(("reward", "per step", ["reward"], rewards))
+        signals.append(("estimated Q", "scaled return", estimate(observations, actions)))
     metres = None if moment.metres is None else [each.metres for each in seen]
     # float16 resolves 8 mm at 14 m. So poses are relative to the root, a link that moves.
     root = next((n for n, link in enumerate(links) if client.getNumJoints(link[0])), 0)
@@ -105,17 +99,14 @@ def record(
         "poses": encoded(positions, "<f2"),  # [poses, links, 7]: x y z, quaternion x y z w
         "rewards": encoded(rewards, "<f4"),
         "distances": metres and encoded(metres, "<f4"),  # [steps + 1], metres forward
-        "signals": [  # charts below the scene; values [steps, names]
-            {"title": title, "unit": unit, "names": names, "values": encoded(values, "<f4")}
-            for title, unit, names, values in signals
-        ],
+        "signals": [_signal(*signal, steps=len(rewards)) for signal in signals],
     }
     path = Path(path)
     with storage(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_page(episode, title or environment_name(env)), encoding="utf-8")
-    totals = moment.step, moment.return_, moment.seconds
-    return Recording(path, *zip(*kept, strict=True), *totals)
+    frames, captions = zip(*kept, strict=True)
+    return Recording(path, frames, captions, moment.step, moment.return_, moment.seconds)
 
 
 def encoded(numbers: Any, dtype: str) -> str:
@@ -123,30 +114,28 @@ def encoded(numbers: Any, dtype: str) -> str:
     return base64.b64encode(np.ascontiguousarray(numbers, dtype).tobytes()).decode()
 
 
+def _signal(title: str, unit: str, values: Any, steps: int) -> dict[str, Any]:
+    """A chart below the scene, of `values` `[steps, n]`."""
+    names = [f"{title} {number}" for number in range(np.size(values) // steps)]
+    return {"title": title, "unit": unit, "names": names, "values": encoded(values, "<f4")}
+
+
 def _page(episode: dict[str, Any], title: str) -> str:
     """The HTML page of an episode; what comes from the run is escaped."""
     files = {file.name: file.read_text(encoding="utf-8") for file in VIEWER.iterdir()}
     three = gzip.compress(files["three.module.min.js"].encode(), mtime=0)
     parts = {
+        **files,
         "TITLE": html.escape(title),
-        "STYLE": files["viewer.css"],
         # In a script element, `<` could begin a comment or end the text.
         "EPISODE": json.dumps(episode).replace("<", "\\u003c"),
         "THREE": base64.b64encode(three).decode(),
-        "CHARTS": files["charts.js"],
-        "VIEWER": files["viewer.js"],
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], files["page.html"])
+    return re.sub(r"\{\{([\w.]+)\}\}", lambda match: parts[match[1]], files["page.html"])
 
 
 def show(recording: Recording, title: str) -> None:
-    """Displays the viewer in a notebook, a link to its file, and a film strip.
-
-    JupyterLab hides the viewer in a notebook that is not trusted, and GitHub always hides it. The
-    film strip and the link remain.
-    """
-    from IPython import display  # only notebooks need it
-
+    """Displays the viewer, a link to its file, and a film strip for where no viewer is shown."""
     address = html.escape(recording.path.as_posix())
     link = f'<p>3D replay: <a href="{address}" target="_blank">{address}</a></p>'
     display.display(display.HTML(viewer_html(recording.path) + link))
@@ -187,11 +176,8 @@ def _shapes(raw: Any, client: Any) -> tuple[list[dict], list[tuple[int, int]], f
 
 
 def link_frame(client: Any, link: tuple[int, int]) -> tuple[Any, Any]:
-    """A link in the world: position `[3]` in metres, quaternion `[4]` (x, y, z, w).
-
-    `link` is PyBullet's number of a body and of one of its joints, or -1 for its base.
-    """
-    body, joint = link
+    """A link in the world: position `[3]` in metres, quaternion `[4]` (x, y, z, w)."""
+    body, joint = link  # PyBullet's numbers; joint -1 is the base
     if joint >= 0:
         return client.getLinkState(body, joint)[4:6]
     # PyBullet returns the centre of mass of a base, and not its frame.
@@ -205,7 +191,7 @@ def _capsule_ends(raw: Any, client: Any) -> dict[tuple[int, int], list[float]]:
 
     PyBullet reports such a shape at the origin of its link. The XML file lists shapes in its order.
     """
-    robot = getattr(raw, "robot", None)
+    robot: Any = getattr(raw, "robot", None)
     if not hasattr(robot, "model_xml"):
         return {}
     import pybullet_data

@@ -25,7 +25,6 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "axes.axisbelow": True,
     "grid.color": "#e4e4e4",
     "lines.linewidth": 1.8,
     "legend.frameon": False,

@@ -9,14 +9,16 @@ import html
 import io
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
-import imageio.v2 as imageio
 import imageio_ffmpeg
 import numpy as np
+from imageio.v2 import get_writer
+from imageio.v3 import immeta
+from IPython import display
 from PIL import Image, ImageDraw, ImageFont
 
 from labkit.environments.physics import forward_position, step_seconds
@@ -108,13 +110,13 @@ def record_episode(
     max_steps = check_int("max_steps", max_steps, 1, MANY, "env steps")
     width = check_int("width", width, 2, MANY, "pixels")
     height = check_int("height", height, 2, MANY, "pixels")
-    shown = []
+    shown: list[tuple[Callable[[], np.ndarray], str]] = []
     for moment in moments(env, policy, seed, max_steps):
         rate = min(fps, 1 / step_seconds(env))
         # Frame k shows the state at k / rate seconds, to the nearest step.
         if moment.last or moment.step == int(len(shown) / (rate * step_seconds(env)) + 0.5):
             shown.append((capture(env, width, height), moment.caption))
-    kept = []
+    kept: list[tuple[np.ndarray, str]] = []
 
     def pictures() -> Iterator[np.ndarray]:
         for index, (draw, caption) in enumerate(shown):
@@ -126,25 +128,21 @@ def record_episode(
 
     # x264 may exceed the limit by what its buffer holds: one second of video.
     write_mp4(Path(path), pictures(), rate, 0.95 * 8 * max_bytes / (moment.seconds + 1))
-    totals = moment.step, moment.return_, moment.seconds
-    return Recording(Path(path), *zip(*kept, strict=True), *totals)
+    frames, captions = zip(*kept, strict=True)
+    return Recording(Path(path), frames, captions, moment.step, moment.return_, moment.seconds)
 
 
-def write_mp4(
-    path: Path, pictures: Iterable[np.ndarray], fps: float, max_rate: float = 1e9
-) -> None:
-    """Writes pictures, uint8 `[height, width, 3]`, as H.264: all of them, or an error and no file.
-
-    `max_rate` limits the bits per second, at a lower quality than usual. After an error, an older
-    file is as before.
+def write_mp4(path: Path, pictures: Iterable[np.ndarray], fps: float, limit: float = 1e9) -> None:
+    """Writes pictures, uint8 `[height, width, 3]`, as H.264, with at most `limit` bits a second.
 
     Raises:
-        StorageError: the disk is full or gone.
+        StorageError: the disk is full or gone. There is no new file; an older one is as before.
     """
     # faststart puts the index first: a browser plays before it has the whole file.
-    rate = ["-maxrate", f"{max_rate:.0f}", "-bufsize", f"{max_rate:.0f}"]
-    options = {"output_params": ["-crf", "27", *rate, "-movflags", "+faststart"], "quality": None}
-    options |= {"codec": "libx264", "macro_block_size": 2, "ffmpeg_log_level": "quiet"}
+    limits = ["-maxrate", f"{limit:.0f}", "-bufsize", f"{limit:.0f}"]
+    options: dict[str, Any] = {"codec": "libx264", "macro_block_size": 2, "quality": None}
+    options["output_params"] = ["-crf", "27", *limits, "-movflags", "+faststart"]
+    writer: Any
     sent = stored = 0
     with storage(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +150,7 @@ def write_mp4(
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".recording-") as folder:
             # An absolute path: ffmpeg takes what comes before a colon for a protocol.
             draft = Path(folder).absolute() / "draft.mp4"
-            with imageio.get_writer(draft, fps=fps, **options) as writer:
+            with get_writer(draft, fps=fps, ffmpeg_log_level="quiet", **options) as writer:
                 for picture in pictures:
                     writer.append_data(picture)
                     sent += 1
@@ -166,9 +164,9 @@ def write_mp4(
 def _stamp(picture: np.ndarray, text: str) -> np.ndarray:
     """Writes the text into the lower left corner, readable on any background."""
     image, height = Image.fromarray(picture), picture.shape[0]
-    look = {"font": ImageFont.load_default(size=max(12, height // 20)), "stroke_fill": "white"}
-    place = (height // 40, height - height // 40)
-    ImageDraw.Draw(image).text(place, text, "#1b2733", anchor="ls", stroke_width=2, **look)
+    font, place = ImageFont.load_default(max(12, height // 20)), (height // 40, height * 39 // 40)
+    draw = ImageDraw.Draw(image)
+    draw.text(place, text, "#1b2733", font, "ls", stroke_width=2, stroke_fill="white")
     return np.asarray(image)
 
 
@@ -193,14 +191,12 @@ def film_strip(recording: Recording, title: str = "") -> bytes:
 
 
 def show(recording: Recording, title: str) -> None:
-    """Displays the video and, as a second output, its film strip: GitHub shows only the strip."""
+    """Displays a video and, as a second output, its film strip: GitHub shows only the strip."""
     side_by_side(recording, titles=[title])
 
 
 def side_by_side(*recordings: Recording, titles: Sequence[str]) -> None:
     """Displays videos next to each other, and below them a film strip of each."""
-    from IPython import display  # only notebooks need it
-
     display.display(display.HTML(video_html([one.path for one in recordings], titles)))
     for recording, title in zip(recordings, titles, strict=True):
         show_strip(recording, title)
@@ -208,22 +204,17 @@ def side_by_side(*recordings: Recording, titles: Sequence[str]) -> None:
 
 def show_strip(recording: Recording, title: str) -> None:
     """Displays a film strip, with alternative text."""
-    from IPython import display
-
     text = f"{title}: {recording.captions[-1]}".replace("\n", "   ")
     strip = film_strip(recording, text)
     display.display(display.Image(strip, format="png", alt=f"Film strip of {text}"))
 
 
 def video_html(files: Sequence[Path], titles: Sequence[str]) -> str:
-    """HTML with the videos embedded, side by side if the page is wide enough; titles escaped.
-
-    Below a picture is a fifth of its height for the controls, which would hide the caption.
-    """
+    """HTML with the videos embedded, side by side if the page is wide enough; titles escaped."""
     figures = ""
     for file, title in zip(files, map(html.escape, titles), strict=True):
-        with imageio.get_reader(file) as reader:
-            width, height = reader.get_meta_data()["size"]
+        width, height = immeta(file, plugin="FFMPEG")["size"]
+        # Below a picture is room for the controls, which would hide the caption.
         box = f"width:{width}px;max-width:100%;aspect-ratio:{width}/{round(1.2 * height)}"
         box += ";object-fit:contain;object-position:top"
         data = base64.b64encode(file.read_bytes()).decode()

@@ -65,11 +65,10 @@ def test_losses_draw_whatever_scalars_were_logged():
 def test_the_training_figure_draws_returns_speed_and_scalars():
     table = metrics()
     returns, speed, critic, *_ = curves.training_figure(table).axes
-    drawn = {label: line(returns, label).get_xydata().tolist() for label in
-             ("sampled actions", "evaluation mean")}  # fmt: skip
-    assert drawn["sampled actions"] == [[0, 0], [500, 0.5], [1000, 1]]
-    assert drawn["evaluation mean"] == [[0, -0.75], [500, 1], [1000, 4]]
-    assert line(returns, "sampled actions").get_marker() == "o", "few points are visible"
+    mean, sampled = line(returns, "evaluation mean"), line(returns, "sampled actions")
+    assert mean.get_xydata().tolist() == [[0, -0.75], [500, 1], [1000, 4]]
+    assert sampled.get_xydata().tolist() == [[0, 0], [500, 0.5], [1000, 1]]
+    assert sampled.get_marker() == "o", "few points are visible"
     assert critic.lines[0].get_ydata().tolist() == table["critic_loss"].dropna().tolist()
     assert speed.lines[0].get_xydata().tolist() == [[500, 50], [1000, 50]]
     for rows in (slice(1), slice(1, 2)):  # the first seconds of a run: either kind of row
@@ -111,10 +110,3 @@ def test_a_notebook_shows_one_small_described_picture_on_white(tmp_path):
     (tmp_path / "figure.png").write_bytes(shown["image/png"])
     assert image.imread(tmp_path / "figure.png")[0, 0].tolist() == [1, 1, 1, 1]
     assert not pyplot.get_fignums()  # pyplot would display it a second time
-
-
-@pytest.mark.parametrize(("evaluations", "marker"), [(40, "o"), (41, "None")])
-def test_many_evaluations_are_a_line_without_markers(evaluations, marker):
-    table = pd.concat([metrics()[1:2]] * evaluations, ignore_index=True)
-    (axes,) = curves.learning_curve(table).axes
-    assert line(axes, "evaluation mean").get_marker() == marker

@@ -1,7 +1,6 @@
 """Recordings of real robots, read back from the file."""
 
 import os
-import re
 
 import gym
 import imageio.v2 as imageio
@@ -42,9 +41,6 @@ def read(path):
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-# --- the file
 
 
 def test_a_video_plays_in_browsers_and_lasts_as_long_as_the_simulation(minitaur, tmp_path):
@@ -110,14 +106,6 @@ def test_a_recording_is_the_episode(minitaur, tmp_path):
     assert np.abs(first - recording.frames[0][corner]).max() > 100, "the caption is in the video"
 
 
-def test_an_episode_that_ends_early_is_recorded_to_its_end(minitaur, tmp_path):
-    jump = lambda _: np.array([-1, 1, -1, 1, 1, 1, -1, -1], np.float32)  # noqa: E731
-    recording = record(minitaur, tmp_path / "fall.mp4", jump, max_steps=1000, seed=0, fps=5)
-    assert 1 < recording.steps < 1000
-    assert minitaur.current_time_step().is_last()
-    assert len(recording.frames) >= 2
-
-
 def noise(count):
     """Pictures that x264 cannot make small."""
     return np.random.default_rng(0).integers(0, 255, (count, HEIGHT, WIDTH, 3), dtype=np.uint8)
@@ -134,16 +122,15 @@ def test_a_large_video_is_encoded_at_lower_quality(tmp_path, monkeypatch):
     assert len(read(small.path)[1]) == 60 * 0.05 * 20
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_an_interrupt_leaves_no_incomplete_file(tmp_path, error):
+def test_an_interrupt_leaves_no_incomplete_file(tmp_path):
     def pictures():
         yield from noise(3)
         assert any(name.startswith(".recording") for name in names(tmp_path)), "a draft to remove"
-        raise error
+        raise KeyboardInterrupt
 
     (tmp_path / "a.mp4").write_bytes(b"an older video")
     for name in ("a.mp4", "b.mp4"):
-        with pytest.raises(error):
+        with pytest.raises(KeyboardInterrupt):
             video.write_mp4(tmp_path / name, pictures(), 25)
     assert names(tmp_path) == ["a.mp4"]
     assert (tmp_path / "a.mp4").read_bytes() == b"an older video"
@@ -171,25 +158,18 @@ def test_wrong_numbers_are_rejected_before_recording(tmp_path, name, value):
     assert names(tmp_path) == []
 
 
-# --- pictures
-
-
 def test_the_camera_follows_the_robot(minitaur):
     minitaur.reset()
     client, body = rendering.client_of(minitaur), raw_env(minitaur).minitaur.quadruped
     here = rendering.frame(minitaur, 320, 240)
     assert (here.shape, here.dtype) == ((240, 320, 3), np.uint8)
-
-    def dark(picture):
-        """The mean row and column of the robot's dark body."""
-        return np.argwhere(picture.max(axis=2) < 80).mean(axis=0)
-
     (x, y, z), turn = client.getBasePositionAndOrientation(body)
     client.resetBasePositionAndOrientation(body, (x + 40.5, y + 3, z), turn)
     far = rendering.frame(minitaur, 320, 240)
-    client.resetBasePositionAndOrientation(body, (x, y, z), turn)
-    np.testing.assert_allclose(dark(far), dark(here), atol=2)
-    assert np.abs(dark(here) - (120, 160)).max() < 50  # near the centre
+    # The mean row and column of the robot's dark body.
+    places = [np.argwhere(picture.max(axis=2) < 80).mean(axis=0) for picture in (here, far)]
+    np.testing.assert_allclose(*places, atol=2)
+    assert np.abs(places[0] - (120, 160)).max() < 50  # near the centre
     assert np.mean(np.abs(far.astype(int) - here) > 20) > 0.2  # the ground has moved
 
 
@@ -215,11 +195,8 @@ def test_a_captured_state_is_drawn_later_and_changes_no_episode(name):
     assert np.any(pictures[0] != pictures[-1])
 
 
-@pytest.mark.parametrize("name", ["HalfCheetahBulletEnv-v0", "CartPole-v1"])
-def test_other_environments_are_drawn_after_a_reset(name):
-    from tf_agents.environments import suite_gym
-
-    env = suite_gym.wrap_env(gym.make(name).unwrapped)
+def test_other_environments_are_drawn_after_a_reset():
+    env = make_environment("HalfCheetahBulletEnv-v0", seed=0)
     with pytest.raises(ParameterError, match=r"^`env` must be reset .*env\.reset\(\)$"):
         rendering.frame(env)
     env.reset()
@@ -229,22 +206,16 @@ def test_other_environments_are_drawn_after_a_reset(name):
     env.close()
 
 
-@pytest.mark.parametrize(
-    "methods",
-    [
-        {},
-        {"render": lambda self: np.zeros((9, 9, 3))},
-        {"render": lambda self, mode: None},
-        {"render": lambda self, mode: np.zeros((9, 9))},
-    ],
-)
-def test_an_environment_that_cannot_be_drawn_is_one_line(methods):
-    box = gym.spaces.Box(-1, 1, (1,), np.float32)
-    spaces = {"observation_space": box, "action_space": box}
-    start = {"reset": lambda self: np.zeros(1, np.float32)}
-    env = make_environment(type("Mine", (gym.Env,), {**spaces, **start, **methods}))
+def test_an_environment_that_cannot_be_drawn_is_one_line():
+    class Mine(gym.Env):
+        observation_space = action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+        def reset(self):
+            return np.zeros(1, np.float32)
+
+    env = make_environment(Mine)
     env.reset()
-    with pytest.raises(ParameterError, match=r"^Mine cannot be drawn: .*Error") as error:
+    with pytest.raises(ParameterError, match=r"^Mine cannot be drawn: .*Error: ") as error:
         rendering.frame(env)
     assert "\n" not in str(error.value)
 
@@ -262,14 +233,11 @@ def test_metre_marks_are_on_the_ground_and_behind_the_robot(minitaur, monkeypatc
 def test_metre_marks_stand_at_whole_metres():
     """A camera that looks straight down: 100 pixels a metre, x to the right."""
     to_pixel = np.array([[100.0, 0, 50], [0, -100, 200], [0, 0, 1]])
-    row = rendering._metre_marks(to_pixel, (1.5, 0.0), 1.0, (400, 400))[230, :, 0]
-    # y = −0.3 m: right of the robot, below ticks and numbers
+    row = rendering._metre_marks(((1.5, 0.0, 0.0), 1.0, True), to_pixel, (400, 400))[230, :, 0]
+    # y = −0.3 m: right of the robot, below the numbers
     np.testing.assert_array_equal(np.unique(np.flatnonzero(row > 0.7) // 100), [0, 1, 2, 3])
     assert (row[50::100] > 0.7).all()
     assert (row[100::100] == 0).all()
-
-
-# --- film strip and display
 
 
 @pytest.fixture
@@ -300,17 +268,10 @@ def test_a_notebook_shows_video_and_strip(recording, monkeypatch):
     assert strip._repr_png_()[1]["alt"] == "Film strip of walking: 20.0 s   1.00 m   return +3.25"
     assert "aspect-ratio:80/72;" in page.data, "room for the controls"
     assert str(recording.path) not in page.data
-    for attribute in ("controls", "loop", "muted", "playsinline", "max-width:100%", "aria-label="):
-        assert attribute in page.data
 
     shown.clear()
     video.side_by_side(recording, recording, titles=('a"><script>alert(1)</script>', "trained"))
     assert shown[0].data.count("<video") == 2
     assert "<script" not in shown[0].data
-    assert len(re.findall(r'src="data:video/mp4;base64,[\w+/=]{100,}"', shown[0].data)) == 2
+    assert shown[0].data.count('src="data:video/mp4;base64,AAAA') == 2
     assert len(shown) == 3
-
-
-def test_a_caption_has_no_minus_before_zero():
-    moment = video.Moment(320, None, 3.2, -0.003, None, last=False)
-    assert moment.caption == "3.2 s\nreturn +0.00"
