@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from labkit.analysis import runs as stored
 from labkit.analysis import statistics
 from labkit.analysis.runs import BASELINE, StoredRun
-from labkit.plotting import run_plots, style
+from labkit.plotting import style
+from labkit.plotting.curves import RETURN, published_curve
 
 MARKERS = "os^Dv*"  # of the colours, for readers who cannot distinguish them
 COLORS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, "#E69F00", "#56B4E9")
@@ -55,7 +56,7 @@ def curves(found: Sequence[StoredRun], budget: int, *, published: bool = False) 
                 axes.plot(table.index, _iqm(table), color=style.GREY, linewidth=1, label=label)
         # The published curve may be longer: its end would leave a part of the axes empty.
         axes.set_xlim(right=1.03 * max(table.index.max() for table in tables.values()))
-        style.label_axes(axes, "env steps", run_plots.RETURN)
+        style.label_axes(axes, "env steps", RETURN)
         figure.set_figheight(3.8 + 0.2 * len(axes.get_legend_handles_labels()[1]))
         figure.legend(loc="outside lower left")
     return figure
@@ -99,7 +100,7 @@ def _iqm(table: pd.DataFrame) -> list[float]:
 
 
 def _published(axes: Axes) -> None:
-    run_plots.published_curve(axes)
+    published_curve(axes)
     for score, what in PUBLISHED_SCORES:
         axes.axhline(score, color=style.GREY, linestyle=":", linewidth=1.4)
         # Two scores are close to each other: the text of the highest is above its line.

@@ -124,15 +124,13 @@ def ffmpeg() -> Finding:
     """Writes and reads a short video, as the recordings of episodes do."""
     import imageio_ffmpeg
 
-    from labkit.plotting import mp4
+    from labkit.plotting import video
 
     frames = np.random.default_rng(0).integers(0, 255, (8, 64, 64, 3), dtype=np.uint8)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "v.mp4"
-        with mp4.writing(path, (64, 64), fps=8) as write:
-            for frame in frames:
-                write(frame)
-        _, *decoded = imageio_ffmpeg.read_frames(mp4.absolute(path))  # the first: of the stream
+        video.write_mp4(path, frames, fps=8)
+        _, *decoded = imageio_ffmpeg.read_frames(path)  # the first: of the stream
     count = len(decoded)
     return (OK, "wrote and read a video") if count == 8 else (FAILS, f"8 frames became {count}")
 

@@ -25,12 +25,9 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "axes.axisbelow": True,
     "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.8,
     "lines.linewidth": 1.8,
     "legend.frameon": False,
-    "legend.columnspacing": 1.4,
 }
 
 
@@ -63,7 +60,7 @@ def describe(figure: Figure) -> str:
 
     For example `Figure. Returns. Shows return over env steps; drawn: each episode, mean.`
     """
-    sentences = []
+    sentences = ["Figure"]
     for axes in figure.axes:
         title = axes.get_title(loc="left") or axes.get_title()
         x, y = (" ".join(text.split()) for text in (axes.get_xlabel(), axes.get_ylabel()))
@@ -75,15 +72,7 @@ def describe(figure: Figure) -> str:
         sentences += [title, "; ".join(part for part in parts if part)]
     # A Greek letter is a symbol: it does not become a capital letter.
     kept = [t[0].upper() + t[1:] if t[0].isascii() else t for t in sentences if t]
-    return " ".join(f"{text}." for text in ("Figure", *dict.fromkeys(kept)))
-
-
-def solved_line(axes: Axes, goal: float) -> None:
-    """A dashed line at the return that counts as solved, named at its right end."""
-    axes.axhline(goal, color=GREEN, linestyle="--", linewidth=1.2)
-    text = f"solved: {goal:g}".replace("-", "\N{MINUS SIGN}")
-    edge = axes.get_yaxis_transform()
-    axes.text(1.01, goal, text, color=GREEN, transform=edge, va="center")
+    return " ".join(f"{text}." for text in dict.fromkeys(kept))
 
 
 def label_axes(axes: Axes, x: str, y: str, title: str | None = None) -> None:

@@ -1,59 +1,92 @@
-"""Records an episode as an MP4 video in real time, and displays it in a notebook.
+"""An episode as an MP4 video in real time, and as a film strip where no video can be played.
 
-Everything runs on the CPU and without a display.
+An episode is played first and drawn afterwards, on the CPU and without a display.
 """
 
 import base64
+import contextlib
 import html
-from collections.abc import Mapping, Sequence
+import io
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
+import imageio_ffmpeg
 import numpy as np
+from imageio.v2 import get_writer
+from imageio.v3 import immeta
+from IPython import display
 from PIL import Image, ImageDraw, ImageFont
 
-from labkit.environments import physics
-from labkit.parameters import MANY, check_int, check_real, grouped, invalid
-from labkit.plotting import mp4
-from labkit.plotting.film_strip import FrameSample, film_strip
-from labkit.plotting.rendering import frame
-from labkit.sac.rollout import play, play_episode
+from labkit.environments.physics import forward_position, step_seconds
+from labkit.errors import StorageError, storage
+from labkit.parameters import MANY, check_int, check_real
+from labkit.plotting.rendering import capture
+from labkit.replay.transitions import Transition
+from labkit.sac.rollout import Policy, play
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
-    from labkit.sac.rollout import Policy
+MAX_BYTES = 1_500_000  # a notebook embeds several videos and should stay below 4 MB
 
-MAX_BYTES = 1_500_000  # a notebook embeds several videos and should stay below 6 MB
-EVALUATED_STEPS = 5_000  # the longest evaluated episode that is recorded to its end
-MAX_PIXELS = 16_384  # a side of the largest picture that x264 encodes
-HTML_WIDTH = 480  # pixels: the largest width of a video in a notebook
-CONTROLS = 0.2  # of a video's height, below the picture: a browser draws its controls there
+
+@attrs.frozen
+class Moment:
+    """A state of an episode."""
+
+    step: int  # env steps until now
+    transition: Transition | None  # the last env step; None after the reset
+    seconds: float  # simulated
+    return_: float  # undiscounted sum of rewards until now
+    metres: float | None  # forward since the reset; None where the robot has no position
+    last: bool
+
+    @property
+    def caption(self) -> str:
+        """Two lines: simulated time and metres forward, and the return so far."""
+        walked = "" if self.metres is None else f"   {round(self.metres, 2) + 0.0:.2f} m"
+        rounded = round(self.return_, 2) + 0.0  # no "-0.00"
+        return f"{self.seconds:.1f} s{walked}\nreturn {rounded:+.2f}"
 
 
 @attrs.frozen
 class Recording:
-    """One recorded episode.
-
-    `frames` are at most 41 pictures, uint8 `[height, width, 3]`, almost evenly spaced from the
-    first to the last state.
-    """
+    """One recorded episode, with some pictures from its first to its last state."""
 
     path: Path  # the MP4 file
-    frames: tuple[np.ndarray, ...] = attrs.field(repr=False)
-    captions: tuple[str, ...] = attrs.field(repr=False)  # of each frame: see `caption_of`
-    steps: int  # number of environment steps
+    frames: Sequence[np.ndarray] = attrs.field(repr=False)  # each uint8 [height, width, 3]
+    captions: Sequence[str] = attrs.field(repr=False)  # of each frame
+    steps: int  # env steps
     return_: float  # undiscounted sum of rewards
     seconds: float  # simulated time; the video lasts as long, to within one frame
 
 
-# --- recording
+def moments(
+    env: "PyEnvironment", policy: Policy, seed: int | None, max_steps: int
+) -> Iterator[Moment]:
+    """Plays an episode of at most `max_steps` env steps, and stops at each of its states."""
+    if seed is not None:
+        env.seed(seed)
+    first, return_ = env.reset(), 0.0
+    # Some robots of PyBullet know the seconds of a step only after the reset.
+    seconds, start = step_seconds(env), forward_position(env)
+    yield Moment(0, None, 0.0, return_, None if start is None else 0.0, last=False)
+    for step, (transition, over) in enumerate(play(env, policy, first), start=1):
+        return_ += float(transition.reward)
+        here, last = forward_position(env), over or step == max_steps
+        metres = None if here is None or start is None else here - start
+        yield Moment(step, transition, step * seconds, return_, metres, last)
+        if last:
+            return
 
 
 def record_episode(
     env: "PyEnvironment",
-    policy: "Policy",
+    policy: Policy,
     path: str | Path,
     *,
     seed: int | None = None,
@@ -65,172 +98,127 @@ def record_episode(
 ) -> Recording:
     """Plays one episode and records it in real time, as H.264 in an MP4 file.
 
-    Args:
-        env: a TF-Agents environment around a Gym environment.
-        policy: maps an observation `[obs]` to an action `[act]`.
-        path: the MP4 file. Its folder is created; a complete recording replaces an older file.
-        seed: passed to `env.seed` before the reset; None does not seed the environment.
-        fps: frames per second; reduced to one frame per environment step if it is higher.
-        width: pixels, even.
-        height: pixels, even.
-        max_steps: the recording ends after this many environment steps.
-        max_bytes: size limit of the file.
+    The environment is seeded before its reset unless `seed` is None. There are `fps` frames per
+    second, but at most one per env step, of `width` × `height` pixels, which are even. An episode
+    is cut after `max_steps` env steps. A video that would exceed `max_bytes` has a lower quality.
 
     Raises:
-        ParameterError: a width or height is odd, or a number is not allowed; see `mp4.writing`.
-        StorageError: see `mp4.writing`.
+        ParameterError: a number is not allowed, or the environment cannot be drawn.
+        StorageError: see `write_mp4`.
     """
-    size = _even("width", width), _even("height", height)
     fps = check_real("fps", fps, 0, MANY, "frames per second", above=True)
     max_steps = check_int("max_steps", max_steps, 1, MANY, "env steps")
-    path, sample = Path(path), FrameSample()
-    if seed is not None:
-        env.seed(seed)
-    first = env.reset()  # PyBullet's other robots know the seconds of a step only after it
-    dt, start = physics.step_seconds(env), physics.forward_position(env)
-    fps = min(fps, 1 / dt)
-    steps, shown, return_, over = 0, 0, 0.0, False
-    played = play(env, policy, first)
-    with mp4.writing(path, size, fps, max_bytes) as write:
-        while True:
-            last = over or steps == max_steps
-            # Frame k shows the state at k / fps seconds, to the nearest step.
-            if last or steps == int(shown / (fps * dt) + 0.5):
-                here = physics.forward_position(env)
-                metres = None if here is None or start is None else here - start
-                picture, text = frame(env, *size), caption_of(steps * dt, metres, return_)
-                if not last:  # with the last state the video would be one frame too long
-                    write(_stamp(picture, text))
-                sample.add(picture, text, keep=last)
-                shown += 1
-            if last:
-                break
-            transition, over = next(played)
-            steps, return_ = steps + 1, return_ + float(transition.reward)
-    frames, captions = zip(*sample.kept, strict=True)
-    return Recording(path, frames, captions, steps, return_, steps * dt)
+    width = check_int("width", width, 2, MANY, "pixels")
+    height = check_int("height", height, 2, MANY, "pixels")
+    shown: list[tuple[Callable[[], np.ndarray], str]] = []
+    for moment in moments(env, policy, seed, max_steps):
+        rate = min(fps, 1 / step_seconds(env))
+        # Frame k shows the state at k / rate seconds, to the nearest step.
+        if moment.last or moment.step == int(len(shown) / (rate * step_seconds(env)) + 0.5):
+            shown.append((capture(env, width, height), moment.caption))
+    kept: list[tuple[np.ndarray, str]] = []
+
+    def pictures() -> Iterator[np.ndarray]:
+        for index, (draw, caption) in enumerate(shown):
+            picture = draw()
+            if index % max(1, rate // 2) == 0 or index + 1 == len(shown):
+                kept.append((picture, caption))
+            if index + 1 < len(shown):  # with the last state it would be one frame too long
+                yield _stamp(picture, caption.replace("\n", "   "))
+
+    # x264 may exceed the limit by what its buffer holds: one second of video.
+    write_mp4(Path(path), pictures(), rate, 0.95 * 8 * max_bytes / (moment.seconds + 1))
+    frames, captions = zip(*kept, strict=True)
+    return Recording(Path(path), frames, captions, moment.step, moment.return_, moment.seconds)
 
 
-def record_evaluated(
-    env: "PyEnvironment",
-    policy: "Policy",
-    episodes: Mapping[str, int],
-    folder: Path,
-    *,
-    seed: int,
-    max_bytes: int = MAX_BYTES,
-) -> dict[str, Recording]:
-    """Records episodes of an evaluation again, with the same seed, policy and environment.
+def write_mp4(path: Path, pictures: Iterable[np.ndarray], fps: float, limit: float = 1e9) -> None:
+    """Writes pictures, uint8 `[height, width, 3]`, as H.264, with at most `limit` bits a second.
 
-    An evaluation seeds its environment once. The episodes before the last recorded one are
-    therefore played, too. An episode of more than `EVALUATED_STEPS` env steps is cut.
-
-    Args:
-        env: see `record_episode`.
-        policy: the deterministic policy that was evaluated.
-        episodes: the place of each episode in the evaluation, from 0, by name.
-        folder: of the videos `<name>.mp4`.
-        seed: of the evaluation.
-        max_bytes: size limit of each file.
-
-    Returns:
-        The recordings by name, in the order of `episodes`.
+    Raises:
+        StorageError: the disk is full or gone. There is no new file; an older one is as before.
     """
-    names = {place: name for name, place in episodes.items()}
-    found = {}
-    env.seed(seed)
-    for place in range(max(names, default=-1) + 1):
-        if place in names:
-            path = folder / f"{names[place]}.mp4"
-            found[names[place]] = record_episode(
-                env, policy, path, max_steps=EVALUATED_STEPS, max_bytes=max_bytes
-            )
-        else:
-            play_episode(env, policy)
-    return {name: found[name] for name in episodes}
-
-
-def caption_of(seconds: float, metres: float | None, return_: float) -> str:
-    """A caption of two lines: simulated time and metres forward (None: unknown); the return."""
-    walked = "" if metres is None else f"   {metres:.2f} m"
-    rounded = round(return_, 2) + 0.0  # no "-0.00"
-    return f"{seconds:.1f} s{walked}\nreturn {rounded:+.2f}"
-
-
-def _even(name: str, pixels: int) -> int:
-    """A width or a height that H.264 can store."""
-    number = check_int(name, pixels, 2, MAX_PIXELS, "pixels")
-    if number % 2:
-        raise invalid(name, pixels, f"an even number from 2 to {grouped(MAX_PIXELS)} (pixels)")
-    return number
+    # faststart puts the index first: a browser plays before it has the whole file.
+    limits = ["-maxrate", f"{limit:.0f}", "-bufsize", f"{limit:.0f}"]
+    options: dict[str, Any] = {"codec": "libx264", "macro_block_size": 2, "quality": None}
+    options["output_params"] = ["-crf", "27", *limits, "-movflags", "+faststart"]
+    writer: Any
+    sent = stored = 0
+    with storage(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # On the same disk, so that the final rename is atomic.
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".recording-") as folder:
+            # An absolute path: ffmpeg takes what comes before a colon for a protocol.
+            draft = Path(folder).absolute() / "draft.mp4"
+            with get_writer(draft, fps=fps, ffmpeg_log_level="quiet", **options) as writer:
+                for picture in pictures:
+                    writer.append_data(picture)
+                    sent += 1
+            with contextlib.suppress(RuntimeError):  # it is no video
+                stored, _ = imageio_ffmpeg.count_frames_and_secs(draft)
+            if stored != sent:  # ffmpeg ends quietly where the disk is full
+                raise StorageError(f"{path} cannot be written: is the disk full?")
+            os.replace(draft, path)
 
 
 def _stamp(picture: np.ndarray, text: str) -> np.ndarray:
-    """Writes the text into the lower left corner in one line, readable on any background."""
-    text = text.replace("\n", "   ")
+    """Writes the text into the lower left corner, readable on any background."""
     image, height = Image.fromarray(picture), picture.shape[0]
-    font = ImageFont.load_default(size=max(12, height // 20))
-    place = (height // 40, height - height // 40)
+    font, place = ImageFont.load_default(max(12, height // 20)), (height // 40, height * 39 // 40)
     draw = ImageDraw.Draw(image)
-    draw.text(place, text, "#1b2733", font, anchor="ls", stroke_width=2, stroke_fill="white")
+    draw.text(place, text, "#1b2733", font, "ls", stroke_width=2, stroke_fill="white")
     return np.asarray(image)
 
 
-# --- displaying
+def film_strip(recording: Recording, title: str = "") -> bytes:
+    """Draws up to six evenly spaced frames side by side, each above its caption, as a PNG file."""
+    frames, captions = recording.frames, recording.captions
+    chosen = np.unique(np.linspace(0, len(frames) - 1, 6).round().astype(int))
+    width, gap = 200, 6  # pixels
+    height = round(width * frames[0].shape[0] / frames[0].shape[1])
+    top, bottom = 22 * bool(title), 4 + 18 * max(text.count("\n") + 1 for text in captions)
+    strip = Image.new("RGB", (len(chosen) * (width + gap) - gap, top + height + bottom), "white")
+    draw, font = ImageDraw.Draw(strip), ImageFont.load_default(size=15)
+    draw.text((0, 1), title, "black", font)
+    for left, index in zip(range(0, strip.width, width + gap), chosen, strict=True):
+        small = Image.fromarray(frames[index]).resize((width, height), Image.Resampling.LANCZOS)
+        strip.paste(small, (left, top))
+        below = (left + width // 2, top + height + 3)
+        draw.multiline_text(below, captions[index], "black", font, anchor="ma", align="center")
+    png = io.BytesIO()
+    strip.quantize(128).save(png, "PNG", optimize=True)
+    return png.getvalue()
 
 
-def show(recording: Recording, title: str | None = None) -> None:
-    """Displays the video and, as a second output, its film strip: GitHub shows only the strip.
-
-    The title is that of both; by default it is the file's name.
-    """
-    _display([recording], [title or recording.path.stem])
+def show(recording: Recording, title: str) -> None:
+    """Displays a video and, as a second output, its film strip: GitHub shows only the strip."""
+    side_by_side(recording, titles=[title])
 
 
-def side_by_side(
-    before: Recording, after: Recording, titles: Sequence[str] = ("before", "after")
-) -> None:
-    """Displays two videos next to each other, and below them a film strip of each."""
-    _display([before, after], titles)
-
-
-def _display(recordings: Sequence[Recording], titles: Sequence[str]) -> None:
-    from IPython import display  # only notebooks need it
-
-    display.display(display.HTML(video_html(recordings, titles)))
+def side_by_side(*recordings: Recording, titles: Sequence[str]) -> None:
+    """Displays videos next to each other, and below them a film strip of each."""
+    display.display(display.HTML(video_html([one.path for one in recordings], titles)))
     for recording, title in zip(recordings, titles, strict=True):
-        text = _describe(recording, title)
-        strip = film_strip(recording.frames, captions=recording.captions, title=text)
-        display.display(display.Image(strip, format="png", alt=f"Film strip of {text}"))
+        show_strip(recording, title)
 
 
-def _describe(recording: Recording, title: str) -> str:
-    seconds, return_ = recording.seconds, recording.return_
-    return f"{title}: {seconds:.1f} s, {recording.steps} steps, return {return_:.2f}"
+def show_strip(recording: Recording, title: str) -> None:
+    """Displays a film strip, with alternative text."""
+    text = f"{title}: {recording.captions[-1]}".replace("\n", "   ")
+    strip = film_strip(recording, text)
+    display.display(display.Image(strip, format="png", alt=f"Film strip of {text}"))
 
 
-def style(width: int, height: int) -> str:
-    """CSS for a video of this size in pixels: it shrinks with the page, and hides no caption.
-
-    The box is higher than the picture: a browser draws its controls at the bottom of the box.
-    """
-    box = f"width:{width}px;max-width:100%;aspect-ratio:{width}/{round(height * (1 + CONTROLS))}"
-    return f"{box};object-fit:contain;object-position:top"
-
-
-def video_html(recordings: Sequence[Recording], titles: Sequence[str]) -> str:
+def video_html(files: Sequence[Path], titles: Sequence[str]) -> str:
     """HTML with the videos embedded, side by side if the page is wide enough; titles escaped."""
-    figures = []
-    for recording, title in zip(recordings, titles, strict=True):
-        data = base64.b64encode(recording.path.read_bytes()).decode()
-        label = html.escape(_describe(recording, title))
-        height, width, _ = recording.frames[0].shape
-        figures.append(
-            # Two videos fit into JupyterLab at 1280 pixels; none is enlarged, which would blur it.
-            f'<figure style="margin:0;flex:1 1 280px;max-width:{HTML_WIDTH}px">'
-            f"<figcaption>{html.escape(title)}</figcaption>"
-            f'<video controls loop muted playsinline style="{style(width, height)}" '
-            f'aria-label="{label}" '
-            f'src="data:video/mp4;base64,{data}">{label}</video></figure>'
-        )
-    return f'<div style="display:flex;flex-wrap:wrap;gap:12px">{"".join(figures)}</div>'
+    figures = ""
+    for file, title in zip(files, map(html.escape, titles), strict=True):
+        width, height = immeta(file, plugin="FFMPEG")["size"]
+        # Below a picture is room for the controls, which would hide the caption.
+        box = f"width:{width}px;max-width:100%;aspect-ratio:{width}/{round(1.2 * height)}"
+        box += ";object-fit:contain;object-position:top"
+        data = base64.b64encode(file.read_bytes()).decode()
+        figures += f"""<figure style="margin:0;flex:1 1 280px;max-width:480px">
+            <figcaption>{title}</figcaption><video controls loop muted playsinline style="{box}"
+            aria-label="{title}" src="data:video/mp4;base64,{data}"></video></figure>"""
+    return f'<div style="display:flex;flex-wrap:wrap;gap:12px">{figures}</div>'

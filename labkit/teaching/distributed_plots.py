@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from labkit.parameters import grouped
-from labkit.plotting import style
 from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, label_axes, subplots
 
 # name: (x, y, its task or content)
@@ -105,7 +104,7 @@ def learning_curve(points: pd.DataFrame, goal: float) -> Figure:
     """
     with subplots(7, 3.2) as (figure, axes):
         axes.plot(points.env_steps, points.mean_return, "o-", markersize=4, color=BLUE)
-        style.solved_line(axes, goal)
+        solved_line(axes, goal)
         label_axes(axes, "env steps", "mean deterministic return")
     return figure
 
@@ -164,3 +163,10 @@ def iterations_per_second(table: pd.DataFrame) -> float:
         return float("nan")
     first, last = rows.iloc[0], rows.iloc[-1]
     return (last.gradient_step - first.gradient_step) / (last.wall_seconds - first.wall_seconds)
+
+
+def solved_line(axes: Axes, goal: float) -> None:
+    """A dashed line at the return that counts as solved, named at its right end."""
+    axes.axhline(goal, color=GREEN, linestyle="--", linewidth=1.2)
+    text, edge = f"solved: {goal:g}".replace("-", "\N{MINUS SIGN}"), axes.get_yaxis_transform()
+    axes.text(1.01, goal, text, color=GREEN, transform=edge, va="center")

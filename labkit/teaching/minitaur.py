@@ -120,15 +120,12 @@ def show_clip(folder: Path = POLICY) -> None:
     """
     from IPython import display
 
-    from labkit.plotting import mp4, video  # loads gym
+    from labkit.plotting import video  # loads gym
 
     if not (folder / "after.mp4").exists():
         print("no clip: the tracked results are in the repository only")
         return
-    style = video.style(*mp4.size_of(folder / "after.mp4"))
-    look = f'controls loop muted playsinline style="{style}"'
-    look += f' aria-label="Video of {CLIP}"'
-    display.display(display.Video(folder / "after.mp4", embed=True, html_attributes=look))
+    display.display(display.HTML(video.video_html([folder / "after.mp4"], [CLIP])))
     strip = (folder / "strip.png").read_bytes()
     display.display(display.Image(strip, alt=f"Film strip of {CLIP}"))
     print(description(folder))

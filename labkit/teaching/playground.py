@@ -17,7 +17,6 @@ from labkit.environments.physics import step_seconds
 from labkit.errors import ParameterError
 from labkit.parameters import check_real, from_notebook, real
 from labkit.plotting import video
-from labkit.plotting.film_strip import film_strip
 from labkit.plotting.video import Recording
 from labkit.training import saved_weights
 
@@ -139,10 +138,11 @@ class Screen:
             f"{side.upper()}: {setting}, return {found.return_:+.2f} in {found.seconds:.1f} s"
             for side, setting, found in zip(SIDES, settings, recordings, strict=True)
         ]
-        parts: list[Any] = [display.HTML(video.video_html(recordings, titles))]
+        parts: list[Any] = [
+            display.HTML(video.video_html([one.path for one in recordings], titles))
+        ]
         for recording, title in zip(recordings, titles, strict=True):
-            frames, captions = recording.frames, recording.captions
-            strip = film_strip(frames, captions=captions, title=title, columns=5)
+            strip = video.film_strip(recording, title)
             parts.append(display.Image(strip, format="png", alt=f"Film strip of {title}"))
         self._draw(parts)
 

@@ -1,12 +1,14 @@
 """What a finished training of notebook 03 learned: a sentence, and the critics' estimates."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from labkit.parameters import grouped
+from labkit.plotting.video import MAX_BYTES, Recording, record_episode
 from labkit.sac.rollout import play
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from labkit.sac.agent import SeededSacAgent
     from labkit.sac.rollout import Policy
 
+EVALUATED_STEPS = 5_000  # the longest evaluated episode that is recorded to its end
 UNSEEN = 0.05  # share of a reward that may lie beyond the end of the episode
 
 
@@ -45,6 +48,45 @@ def worst_and_best(returns: Sequence[float]) -> dict[str, int]:
     """The places of these two episodes; a single episode is the best."""
     places = {"worst": int(np.argmin(returns)), "best": int(np.argmax(returns))}
     return places if len(returns) > 1 else {"best": 0}
+
+
+def record_evaluated(
+    env: "PyEnvironment",
+    policy: "Policy",
+    episodes: Mapping[str, int],
+    folder: Path,
+    *,
+    seed: int,
+    max_bytes: int = MAX_BYTES,
+) -> dict[str, Recording]:
+    """Records episodes of an evaluation again, with the same seed, policy and environment.
+
+    An evaluation seeds its environment once. The episodes before the last recorded one are
+    therefore played, too. An episode of more than `EVALUATED_STEPS` env steps is cut.
+
+    Args:
+        env: see `record_episode`.
+        policy: the deterministic policy that was evaluated.
+        episodes: the place of each episode in the evaluation, from 0, by name.
+        folder: of the videos `<name>.mp4`.
+        seed: of the evaluation.
+        max_bytes: size limit of each file.
+
+    Returns:
+        The recordings by name, in the order of `episodes`.
+    """
+    names, found = {place: name for name, place in episodes.items()}, {}
+    env.seed(seed)
+    for place in range(max(names, default=-1) + 1):
+        if place in names:
+            path = folder / f"{names[place]}.mp4"
+            found[names[place]] = record_episode(
+                env, policy, path, max_steps=EVALUATED_STEPS, max_bytes=max_bytes
+            )
+        else:
+            for _ in play(env, policy, env.reset()):
+                pass
+    return {name: found[name] for name in episodes}
 
 
 def estimates(

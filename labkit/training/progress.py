@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from labkit.errors import ParameterError
 from labkit.parameters import grouped
-from labkit.plotting import run_plots, style
+from labkit.plotting import curves, style
 from labkit.training.run import Run
 
 SECONDS_BETWEEN_UPDATES = 0.5
@@ -207,7 +207,7 @@ class LivePlot:
         # A damaged or missing file is left to the training, which names it.
         with contextlib.suppress(OSError, ParameterError):
             if len(rows := self._run.metrics()) > self._drawn:
-                figure = run_plots.training_figure(rows)
+                figure = curves.training_figure(rows)
                 png = base64.b64encode(style.png_of(figure)).decode()
                 alt = {"image/png": {"alt": style.describe(figure)}}
                 self._figure.put({"image/png": png, "text/plain": "the training so far"}, alt)

@@ -17,12 +17,13 @@ def file(tmp_path):
     replay = replay_3d.record(
         env,
         lambda _: np.zeros(env.action_spec().shape, np.float32),
+        tmp_path / "replay.html",
         seed=0,
         max_steps=60,
         estimate=lambda observations, _: observations[:, 0],
     )
     env.close()
-    return replay_3d.write_html(replay, tmp_path / "replay.html")
+    return replay.path
 
 
 def drag(page, selector, start, end):

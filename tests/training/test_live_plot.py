@@ -11,7 +11,7 @@ from jupyter_client.manager import start_new_kernel
 from test_signals import PREPARE, execute
 
 from labkit.config import SACConfig
-from labkit.plotting import run_plots, style
+from labkit.plotting import curves, style
 from labkit.training import live_plot, progress
 from labkit.training.run import Run
 
@@ -102,7 +102,7 @@ def test_slow_drawing_is_repeated_less_often(tmp_path, monkeypatch):
     monkeypatch.setattr(live_plot, "watched", lambda: True)
     monkeypatch.setattr(live_plot.Display, "put", lambda *_: None)
     monkeypatch.setattr(
-        run_plots, "training_figure", lambda _: time.sleep(0.3) or style.NotebookFigure()
+        curves, "training_figure", lambda _: time.sleep(0.3) or style.NotebookFigure()
     )
     plot = live_plot.LivePlot(run)
     begin = time.monotonic()

@@ -11,7 +11,7 @@ TESTS = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 PREPARE = f"""
 import sys; sys.path[:0] = {TESTS!r}
 import labkit
-from labkit.plotting import run_plots
+from labkit.plotting import curves
 from labkit.training import components
 from test_local import Target
 from conftest import SMALL
@@ -21,7 +21,7 @@ made = components.build(config, Target)
 components.warm_up(config, made)
 """
 TRAIN = "labkit.train(config, run, made); print('it returned at', len(run.metrics()))"
-LOOK = "figure = run_plots.learning_curve(run.metrics(), published=False); figure"
+LOOK = "figure = curves.learning_curve(run.metrics(), published=False); figure"
 
 
 @pytest.fixture

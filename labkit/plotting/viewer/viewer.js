@@ -26,7 +26,9 @@ async function loadThree() {
   const code = await new Response(packed.pipeThrough(new DecompressionStream("gzip"))).text();
   const script = document.createElement("script");
   script.type = "module"; // strict mode, and names that do not leak
-  script.textContent = code;
+  // A page has no modules: the exports become one object.
+  script.textContent = code.replace(/export\{(.*?)\}/, (_, names) =>
+    `window.THREE={${names.replace(/([\w$]+) as (\w+)/g, "$2:$1")}}`);
   document.head.append(script);
   while (!window.THREE) await new Promise((resolve) => setTimeout(resolve, 5));
 }
@@ -67,15 +69,22 @@ function start() {
   const links = episode.links.map(() => mover.add(new THREE.Group()).children.at(-1));
   scene.add(mover);
 
-  function meshGeometry({ origin, step, vertices, triangles }) {
-    const numbers = new Uint16Array(bytes(vertices).buffer);
-    const positions = Float32Array.from(numbers, (n, i) => origin[i % 3] + step * n);
+  // The text of an OBJ file, of which only corners and faces are left.
+  function meshGeometry(text, scale) {
+    const corners = [], positions = [];
+    for (const line of text.split("\n")) {
+      const [kind, ...words] = line.trim().split(/\s+/);
+      if (kind === "v") corners.push(words.slice(0, 3).map((word, axis) => word * scale[axis]));
+      if (kind !== "f") continue;
+      // 7/2/1 is corner 7, counted from 1; a negative number counts from the end.
+      const face = words.map((word) => corners.at(parseInt(word) - (parseInt(word) > 0)));
+      for (let second = 1; second + 1 < face.length; second++)
+        positions.push(...face[0], ...face[second], ...face[second + 1]);
+    }
     const geometry = new THREE.BufferGeometry();
-    geometry.setAttribute("position", new THREE.BufferAttribute(positions, 3));
-    geometry.setIndex(new THREE.BufferAttribute(new Uint16Array(bytes(triangles).buffer), 1));
-    const flat = geometry.toNonIndexed(); // a normal for each triangle
-    flat.computeVertexNormals();
-    return flat;
+    geometry.setAttribute("position", new THREE.Float32BufferAttribute(positions, 3));
+    geometry.computeVertexNormals(); // one for each triangle
+    return geometry;
   }
   const lying = Math.PI / 2; // three.js builds along y, PyBullet along z
   const geometries = {
@@ -86,7 +95,8 @@ function start() {
     capsule: ([length, radius]) => new THREE.CapsuleGeometry(radius, length, 12, 32).rotateX(lying),
   };
   for (const shape of episode.shapes) {
-    const geometry = shape.mesh ? meshGeometry(shape.mesh) : geometries[shape.kind](shape.size);
+    const geometry = shape.kind === "mesh" ? meshGeometry(shape.mesh, shape.size)
+      : geometries[shape.kind](shape.size);
     const [red, green, blue, opacity] = shape.colour;
     const material = new THREE.MeshStandardMaterial({ roughness: 0.55, metalness: 0.05 });
     material.color.setRGB(red, green, blue, THREE.SRGBColorSpace);
@@ -94,6 +104,12 @@ function start() {
     const body = new THREE.Mesh(geometry, material);
     body.position.fromArray(shape.position);
     body.quaternion.fromArray(shape.quaternion);
+    if (shape.ends) { // from point to point, along the shape's z axis
+      const start = new THREE.Vector3(...shape.ends.slice(0, 3));
+      const end = new THREE.Vector3(...shape.ends.slice(3));
+      body.position.lerpVectors(start, end, 0.5);
+      body.quaternion.setFromUnitVectors(new THREE.Vector3(0, 0, 1), end.sub(start).normalize());
+    }
     body.castShadow = body.receiveShadow = true;
     links[shape.link].add(body);
   }
