@@ -112,21 +112,6 @@ def check_int(name: str, value: object, low: int, high: int, unit: str) -> int:
     return int(number)
 
 
-def check_ints(name: str, value: object, low: int, high: int, unit: str) -> list[int]:
-    """A notebook's parameter as one or more whole numbers; papermill passes a tuple as text.
-
-    Raises:
-        ParameterError: a value is not a whole number, or out of range, or there is none.
-    """
-    given = literal(value) if isinstance(value, str) else value
-    several = given if isinstance(given, list | tuple) else [given]
-    numbers = [_in_range(one, low, high, above=False, whole=True) for one in several]
-    if not numbers or None in numbers:
-        allowed = f"one or more whole numbers from {grouped(low)} to {grouped(high)} ({unit})"
-        raise invalid(name, value, allowed)
-    return [int(number) for number in numbers if number is not None]
-
-
 def check_real(
     name: str, value: object, low: float, high: float, unit: str, *, above: bool = False
 ) -> float:
@@ -139,17 +124,6 @@ def check_real(
     if number is None:
         raise invalid(name, value, _real_number(low, high, unit, above=above))
     return float(number)
-
-
-def check_path(name: str, value: object, what: str) -> str:
-    """A notebook's parameter as the path of `what`, which need not exist.
-
-    Raises:
-        ParameterError: it is not text, or empty.
-    """
-    if not isinstance(value, str) or not value.strip():
-        raise invalid(name, value, f"the path of {what}")
-    return value
 
 
 def check_no_wildcards(name: str, path: object) -> None:
@@ -285,18 +259,6 @@ def from_notebook(
                 raise unknown(name, known)
         later.update(names)
     return {name: namespace[name] for name in fields if name in namespace}
-
-
-def check_names(namespace: Mapping[str, Any]) -> None:
-    """Rejects a mistyped parameter of a notebook without a configuration: `check_names(globals())`.
-
-    The notebook's own parameters cell annotates each parameter, as in `seed: int = 0`. A cell that
-    papermill injects may assign these names only.
-
-    Raises:
-        ParameterError: it assigns another name.
-    """
-    from_notebook(namespace, (), namespace.get("__annotations__", {}))
 
 
 def assigned_parameters(source: str, known: Collection[str]) -> list[str]:

@@ -9,7 +9,6 @@ import importlib.metadata
 import io
 import logging
 import os
-import signal
 import sys
 import tempfile
 import threading
@@ -23,9 +22,8 @@ import threadpoolctl
 from labkit.errors import ParameterError
 
 Result = TypeVar("Result")
-LAUNCHER_VARIABLE = "LABKIT_LAUNCHER"  # the process id of `labkit run`, for the kernel it starts
+LAUNCHER_VARIABLE = "LABKIT_LAUNCHER"
 NO_PROXY = ("no_grpc_proxy", "no_proxy")  # gRPC reads the lower-case names
-PR_SET_PDEATHSIG = 1  # from Linux' sys/prctl.h
 
 
 def cpu_cores() -> int:
@@ -70,18 +68,11 @@ def prepare() -> None:
         gym_notices.notices.notices.clear()
     for name in ("absl", "tensorflow"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    for module in (
-        "gym",
-        "gymnasium",
-        "pygame",
-        "pkg_resources",
-        "tensorflow_probability",
-        "tf_agents",
-    ):
+    noisy = ("gym", "gymnasium", "pygame", "pkg_resources", "tensorflow_probability", "tf_agents")
+    for module in noisy:
         warnings.filterwarnings("ignore", module=rf"{module}(\.|$)")
     warnings.filterwarnings("ignore", message=r".*(Box bound precision|pkg_resources).*")
     warnings.filterwarnings("ignore", message="Encoding a StructuredValue")
-    end_with_launcher()
 
 
 def bypass_proxy(host: str) -> None:
@@ -105,19 +96,6 @@ def _loads(library: str) -> bool:
     return True
 
 
-def end_with_launcher() -> None:
-    """Has Linux kill this kernel when the `labkit run` that started it ends in any way.
-
-    ipykernel itself only notices it where orphans go to process 1. In a session of systemd they go
-    to another process: such a kernel would train on, unseen, and keep its run directory locked.
-    """
-    launcher = os.environ.get(LAUNCHER_VARIABLE, "")
-    if sys.platform == "linux" and launcher == str(os.getppid()):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if launcher != str(os.getppid()):  # it has just ended
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 class _Hidden:
     """What is printed while blocks of `quiet` are open: nested ones, or ones of several threads.
 
@@ -127,33 +105,30 @@ class _Hidden:
     def __init__(self) -> None:
         self._lock, self._blocks = threading.Lock(), 0
         self._restore = contextlib.ExitStack()
-        self._text = io.StringIO()
-        self._file: IO[bytes] = io.BytesIO()
+        self._file: IO[str] = io.StringIO()
 
     def open(self) -> None:
         with self._lock:
             if not self._blocks:
-                try:
-                    self._redirect()
-                except BaseException:  # as Ctrl-C
-                    self._restore.close()
-                    raise
+                with contextlib.ExitStack() as stack:  # undoes its part if Ctrl-C comes
+                    self._redirect(stack)
+                    self._restore = stack.pop_all()
             self._blocks += 1
 
-    def _redirect(self) -> None:
+    def _redirect(self, stack: contextlib.ExitStack) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, ValueError):
                 stream.flush()
-        self._file = file = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `_restore`)
-        self._restore.callback(file.close)
+        self._file = stack.enter_context(
+            tempfile.TemporaryFile("w+", buffering=1, errors="replace")  # noqa: SIM115  (the stack closes it)
+        )
         for descriptor in (1, 2):
             kept = os.dup(descriptor)
-            self._restore.callback(os.close, kept)
-            self._restore.callback(os.dup2, kept, descriptor)
-            os.dup2(file.fileno(), descriptor)
-        self._text = io.StringIO()
-        self._restore.enter_context(contextlib.redirect_stdout(self._text))
-        self._restore.enter_context(contextlib.redirect_stderr(self._text))
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, descriptor)
+            os.dup2(self._file.fileno(), descriptor)
+        stack.enter_context(contextlib.redirect_stdout(self._file))
+        stack.enter_context(contextlib.redirect_stderr(self._file))
 
     def close(self, show: bool) -> None:
         """Ends a block; the last one prints what was hidden if `show`."""
@@ -161,13 +136,10 @@ class _Hidden:
             self._blocks -= 1
             if self._blocks:
                 return
-            text = self._text.getvalue() if show else ""
-            if show:
-                self._file.seek(0)
-                text += self._file.read().decode(errors="replace")
+            self._file.seek(0)
+            text = self._file.read() if show else ""
             self._restore.close()
-        if text:
-            sys.stderr.write(text)
+        sys.stderr.write(text)
 
 
 _hidden = _Hidden()
