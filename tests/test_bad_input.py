@@ -65,7 +65,7 @@ def evaluate(**arguments):
 ARGUMENTS = [
     (lambda: SACConfig.parse({"num_iteration": 5}), "`num_iteration` is not .* 'num_iterations'"),
     (lambda: SACConfig.parse({"action_repeat": 2}), "`action_repeat` is not a parameter"),
-    (lambda: SACConfig.parse({7: 1}), "`7` is not a parameter$"),
+    (lambda: SACConfig.parse({7: 1}), "`7` is not a parameter"),
     (lambda: SACConfig.parse([{"gamma": 0.9}]), "`parameters` must be a dictionary from names"),
     (lambda: labkit.train({"gamma": 0.98}), r"`config` must be .* SACConfig.parse\(\{'gamma'"),
     (lambda: labkit.train_on_ray({}), r"`config` must be .* SACConfig.parse\("),
