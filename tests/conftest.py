@@ -68,7 +68,7 @@ LONG = ("test_run_all", "test_wiring", "test_replicas", "test_driver", "test_che
 
 
 def pytest_collection_modifyitems(config, items):
-    """For pytest-xdist: a process gets the tests of a file, but a notebook is its own group."""
+    """For pytest-xdist: the tests of a file go to one process, but each notebook to any."""
     if hasattr(config, "workerinput"):
         for item in items:
             alone = item.get_closest_marker("notebook")

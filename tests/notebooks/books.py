@@ -19,12 +19,12 @@ NOTEBOOKS = {path.stem[:2]: path for path in sorted(ROOT.glob("notebooks/[0-9]*.
 SMALL = {
     "01": {"measured_items": 200},
     "02": {
-        "num_iterations": "3e1",
+        "num_iterations": "2e1",
         "initial_collect_steps": 150,
         "eval_interval": 10,
         "interim_eval_episodes": 2,
         "num_eval_episodes": 3,
-        "replay_steps": 400,
+        "replay_steps": 1_000,
         "benchmark_seconds": 0.05,
     },
     "03": {
