@@ -1,0 +1,146 @@
+"""Ray: started on this machine's loopback interface, or a connection to a running cluster."""
+
+import contextlib
+import importlib.util
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+
+import psutil
+
+from labkit.errors import START_SECONDS, ParameterError, StalledError, first_line
+from labkit.parameters import invalid
+from labkit.runtime import quiet
+
+OBJECT_STORE_BYTES = 200_000_000  # for weights of about 0.3 MB
+# Ray gives its workers a lower priority than all other processes, so that they would starve, and
+# gives up on workers that start slowly on a busy machine.
+SYSTEM = {
+    "worker_niceness": 0,
+    "worker_register_timeout_seconds": START_SECONDS,
+    "agent_register_timeout_ms": 1000 * START_SECONDS,
+}
+CONNECT_SECONDS = 10
+ADDRESSES = "None, 'auto', or host:port of the head of a running Ray cluster"
+
+
+def check_installed() -> None:
+    """Raises a `ParameterError` with what to install, if Ray is missing."""
+    if importlib.util.find_spec("ray") is None:
+        raise ParameterError("Ray is not installed here: pip install '.[ray]' in labkit's folder")
+
+
+@contextlib.contextmanager
+def connection(address: str | None, cpus: int) -> Iterator[None]:
+    """A connection to Ray for the length of a block.
+
+    Everyone who can reach a Ray cluster can run programs on it. So a Ray that is started here
+    listens on the loopback interface only; it requires a token, which is Ray's own default.
+
+    Args:
+        address: of a running cluster, which stays running: `host:port` of its head, or 'auto' for
+            the one that this machine belongs to. None starts Ray on this machine and stops it; a
+            Ray that this process has already connected to is used as it is.
+        cpus: number of CPUs that a Ray started here schedules on; it does not measure them.
+
+    Raises:
+        ParameterError: there is no such cluster, or it requires another token.
+        StalledError: Ray could not be started here.
+    """
+    check_installed()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+    from ray._private import ray_constants, worker
+
+    if ray.is_initialized():
+        yield
+        return
+    # Ray listens on the outward address, unless its constant says that the firewall of this system
+    # would ask the user. Its processes get it from the variable; this one may have read that.
+    ray_constants.ENABLE_RAY_CLUSTER = address is not None
+    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = str(int(address is not None))
+    # Ray opens its folder to every user; the one above it is ours alone.
+    folder = tempfile.TemporaryDirectory(
+        prefix="labkit-ray-", dir="/tmp", ignore_cleanup_errors=True
+    )
+    with folder, contextlib.ExitStack() as stack:
+        stack.callback(quiet()(ray.shutdown))
+        with quiet():
+            _connect(address) if address else _start(f"{folder.name}/ray", cpus)
+        # Ray has no option to hide its paragraphs about each failed process, for which the driver
+        # prints one line.
+        worker._worker_logs_enabled = False
+        stack.callback(setattr, worker, "_worker_logs_enabled", True)
+        yield
+
+
+def _start(folder: str, cpus: int) -> None:
+    import ray
+
+    for attempts_left in (2, 1, 0):  # Ray allows its start 30 s, too little on a busy machine
+        try:
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=folder,
+                _system_config=SYSTEM,
+            )
+            return
+        except Exception as error:  # Ray raises plain ones here, and leaves what it has started
+            for process in psutil.Process().children():
+                if folder in " ".join(process.cmdline()):
+                    process.kill()
+            if not attempts_left:
+                what = "Ray could not be started on this machine"
+                raise StalledError(f"{what}: {first_line(error)}") from None
+
+
+def _connect(address: str) -> None:
+    import ray
+
+    check_address(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        # Ray's own message names the address only; the reason is in its cause, on several lines.
+        reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
+        here = "with its token, and this machine must be one of its nodes"
+        raise invalid("address", address, f"{ADDRESSES}, {here} ({reason})") from None
+
+
+def check_address(address: object) -> None:
+    """Rejects an address where nothing listens, for which Ray itself would wait minutes.
+
+    Raises:
+        ParameterError: names the address and the reason.
+    """
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", address)  # as Ray does
+    if address is None or address == "auto":
+        return
+    host, _, port = str(address).rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise invalid("address", address, f"{ADDRESSES} ({reason})") from None
+
+
+def check_cpus(num_collectors: int) -> None:
+    """Rejects more workers than fit into a Ray that this process has already connected to.
+
+    Raises:
+        ParameterError: a rollout worker or the evaluator would wait for a CPU.
+    """
+    import ray
+
+    total = ray.cluster_resources().get("CPU", 0) if ray.is_initialized() else num_collectors + 1
+    if num_collectors >= total:
+        allowed = f"less than the {total:g} CPUs of the running Ray: the evaluator takes one"
+        raise invalid("num_collectors", num_collectors, allowed)
