@@ -23,7 +23,6 @@ SYSTEM = {
     "agent_register_timeout_ms": 1000 * START_SECONDS,
 }
 CONNECT_SECONDS = 10
-ADDRESSES = "None, 'auto', or host:port of the head of a running Ray cluster"
 
 
 def check_installed() -> None:
@@ -34,15 +33,14 @@ def check_installed() -> None:
 
 @contextlib.contextmanager
 def connection(address: str | None, cpus: int) -> Iterator[None]:
-    """A connection to Ray for the length of a block.
+    """A connection to Ray for the length of a block; one that exists is used as it is.
 
     Everyone who can reach a Ray cluster can run programs on it. So a Ray that is started here
     listens on the loopback interface only; it requires a token, which is Ray's own default.
 
     Args:
-        address: of a running cluster, which stays running: `host:port` of its head, or 'auto' for
-            the one that this machine belongs to. None starts Ray on this machine and stops it; a
-            Ray that this process has already connected to is used as it is.
+        address: `host:port` of the head of a running cluster, or 'auto' for the one that this
+            machine belongs to; it stays running. None starts Ray on this machine and stops it.
         cpus: number of CPUs that a Ray started here schedules on; it does not measure them.
 
     Raises:
@@ -68,7 +66,7 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
     with folder, contextlib.ExitStack() as stack:
         stack.callback(quiet()(ray.shutdown))
         with quiet():
-            _connect(address) if address else _start(f"{folder.name}/ray", cpus)
+            _start(f"{folder.name}/ray", cpus) if address is None else _connect(address)
         # Ray has no option to hide its paragraphs about each failed process, for which the driver
         # prints one line.
         worker._worker_logs_enabled = False
@@ -104,32 +102,18 @@ def _start(folder: str, cpus: int) -> None:
 def _connect(address: str) -> None:
     import ray
 
-    check_address(address)
+    listens = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address  # as Ray
     try:
+        if listens != "auto":  # where nothing listens, Ray itself would wait minutes
+            host, _, port = str(listens).rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+    except (OSError, RuntimeError, ValueError, OverflowError, ray.exceptions.RayError) as error:
         # Ray's own message names the address only; the reason is in its cause, on several lines.
-        reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
-        here = "with its token, and this machine must be one of its nodes"
-        raise invalid("address", address, f"{ADDRESSES}, {here} ({reason})") from None
-
-
-def check_address(address: object) -> None:
-    """Rejects an address where nothing listens, for which Ray itself would wait minutes.
-
-    Raises:
-        ParameterError: names the address and the reason.
-    """
-    if address == "auto":
-        address = os.environ.get("RAY_ADDRESS", address)  # as Ray does
-    if address is None or address == "auto":
-        return
-    host, _, port = str(address).rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-    except (OSError, ValueError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or first_line(error)
-        raise invalid("address", address, f"{ADDRESSES} ({reason})") from None
+        reason = getattr(error, "strerror", None) or " ".join(str(error.__cause__ or error).split())
+        allowed = "None, 'auto', or host:port of the head of a running Ray cluster, whose token "
+        allowed += f"this machine, one of its nodes, must have ({reason})"
+        raise invalid("address", address, allowed) from None
 
 
 def check_cpus(num_collectors: int) -> None:

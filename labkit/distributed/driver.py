@@ -1,9 +1,5 @@
 """The Ray executor: the same configuration, agent, rows and run directory, in many processes.
 
-    config = labkit.SACConfig(num_iterations=100_000)
-    run = labkit.train_on_ray(config, num_collectors=2)                    # this machine
-    run = labkit.train_on_ray(config, num_collectors=64, address="auto")   # a cluster
-
 Replay, parameter server and learner run on the driver's machine, which holds the run directory.
 Rollout workers and the evaluator run wherever Ray has CPUs.
 """
@@ -17,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.config import SACConfig
 from labkit.distributed import cluster
-from labkit.errors import StorageError, first_line, storage
+from labkit.errors import first_line, storage
 from labkit.parameters import check_int, invalid
 from labkit.replay.reverb_replay import UNCONFIRMED
 from labkit.replay.server import free_port, warn_once
-from labkit.replay.transitions import Layout, layout_of
+from labkit.replay.transitions import layout_of
 from labkit.strategy import learner_gpus
 from labkit.training import checkpoint
 from labkit.training.components import MakeEnv, check_config_and_run, make_environments
@@ -55,25 +51,20 @@ def train_on_ray(
     *,
     max_episode_steps: int | None = None,
 ) -> Run:
-    """Trains SAC as configured, with collection, learning and evaluation in separate processes.
+    """As `labkit.train`, with collection, learning and evaluation in separate processes.
 
     A rate limiter in the replay table enforces the configured ratio of gradient steps to env steps.
     Ray restarts processes that fail; each failure and its cost are printed and written to
-    `ray.json`. A rollout worker that fails too often is dropped while another one answers.
-    A run directory with a checkpoint of this executor is resumed. Ctrl-C, the kernel's stop button
-    and SIGTERM end the run with a checkpoint.
+    `ray.json`. A rollout worker that fails too often is dropped while there is another one.
 
     Args:
-        config: as for `labkit.train`; `replay` must be 'reverb'.
+        config: its `replay` must be 'reverb'.
         num_collectors: rollout workers, one environment each.
         address: of a running Ray cluster, `host:port` or 'auto'; None starts Ray on this machine,
             on the loopback interface and with a token, and stops it at the end.
-        run: as for `labkit.train`.
+        run: as for `labkit.train`; only this executor resumes its runs.
         make_env: as for `labkit.train`; it must be picklable.
         max_episode_steps: as for `labkit.train`.
-
-    Returns:
-        The run; `run.metrics()` is the table of everything measured.
 
     Raises:
         RunError: as `labkit.train`, and `ActorLostError` for a process that fails repeatedly.
@@ -86,9 +77,14 @@ def train_on_ray(
     if config.replay != "reverb":
         allowed = "'reverb' on Ray, where other processes write to the table"
         raise invalid("replay", config.replay, allowed)
-    cluster.check_address(address)
     cluster.check_cpus(num_collectors)
-    pickled = _pickled(make_env)
+    from ray import cloudpickle
+
+    try:
+        pickled = None if make_env is None else cloudpickle.dumps(make_env)
+    except Exception as error:  # of any kind: a user's object may define how it is pickled
+        allowed = "a class or a function that Ray can pickle for its processes"
+        raise invalid("make_env", make_env, f"{allowed} ({first_line(error)})") from None
     with contextlib.ExitStack() as stack:
         environments = make_environments(config, make_env, max_episode_steps)
         for env in environments:
@@ -105,9 +101,8 @@ def train_on_ray(
         warn_once()
         stack.enter_context(cluster.connection(address, cpus=num_collectors + 1))
         cluster.check_cpus(num_collectors)  # those of a cluster are known now
-        layout = layout_of(environments[0])
-        driver = Driver(config, opened, num_collectors, pickled, layout, max_episode_steps)
-        with stop_request() as stop, name_last_checkpoint(driver.folder), driver:
+        driver = Driver(config, opened, num_collectors, pickled, environments[0], max_episode_steps)
+        with stop_request() as stop, name_last_checkpoint(driver.folder):
             driver.watch(stop)
     saved = checkpoint.steps(driver.folder)
     if stop and not saved:
@@ -117,23 +112,6 @@ def train_on_ray(
         total = config.num_iterations
         print(f"stopped at gradient step {saved[-1]} of {total}; run this again to resume")
     return opened
-
-
-def _pickled(make_env: MakeEnv | None) -> bytes | None:
-    """What Ray's processes load, once they have the driver's `sys.path`.
-
-    Raises:
-        ParameterError: it cannot be pickled.
-    """
-    from ray import cloudpickle
-
-    try:
-        return None if make_env is None else cloudpickle.dumps(make_env)
-    except Exception as error:  # of any kind: a user's object may define how it is pickled
-        allowed = (
-            f"a class or a function that Ray can pickle for its processes ({first_line(error)})"
-        )
-        raise invalid("make_env", make_env, allowed) from None
 
 
 class Driver:
@@ -155,11 +133,10 @@ class Driver:
         run: Run,
         workers: int,
         make_env: bytes | None,
-        layout: Layout,
+        env: Any,
         max_episode_steps: int | None,
     ):
         import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         from labkit.distributed.learner_actor import LearnerActor
         from labkit.distributed.parameter_server import ParameterServer
@@ -169,20 +146,19 @@ class Driver:
 
         self.config, self.run, self._begin = config, run, time.monotonic()
         self.folder = run.path.resolve() / "checkpoints"
-        earlier = run.path / RAY_SUMMARY
-        self.faults = json.loads(earlier.read_text())["faults"] if earlier.exists() else []
+        file = run.path / RAY_SUMMARY
+        self.faults = json.loads(file.read_text())["faults"] if file.exists() else []
         self._write({"faults": self.faults})  # a run that is killed was on Ray, too
         self._stopping = self._replay_failed = False
+        node = ray.util.get_node_ip_address()
+        server = f"{node}:{free_port()}"
+        paths = [os.path.abspath(path) for path in sys.path]
+        context = RunContext(config, make_env, paths, self.folder, server, max_episode_steps)
+        here: dict[str, Any] = {"num_cpus": 0, "resources": {f"node:{node}": 0.001}}
+        anywhere: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
         self.supervisor = ActorSupervisor(silence_limit(config))
         start = self.supervisor.start_actor
-        server = f"{ray.util.get_node_ip_address()}:{free_port()}"
-        paths = [os.path.abspath(path) for path in sys.path]
-        context = RunContext(config, make_env, paths, run.path.resolve(), server, max_episode_steps)
-        node = ray.get_runtime_context().get_node_id()
-        this_node = NodeAffinitySchedulingStrategy(node, soft=False)
-        here: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": this_node}
-        anywhere: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
-        replay = start("replay", ReplayActor, context, layout, **here).handle
+        replay = start("replay", ReplayActor, context, layout_of(env), **here).handle
         parameters = start("parameter server", ParameterServer, **here).handle
         evaluator = start("evaluator", Evaluator, context, **anywhere).handle
         here["num_gpus"] = learner_gpus(config.strategy)
@@ -194,15 +170,6 @@ class Driver:
             worker.work = worker.handle.run.remote(parameters)
         self.actors = dict(self.supervisor.actors)  # those that were dropped, too
 
-    def __enter__(self) -> "Driver":
-        return self
-
-    def __exit__(self, kind: object, *error: object) -> None:
-        with contextlib.suppress(Exception):  # a cluster that is gone has ended them
-            self.supervisor.stop_actors()
-        with contextlib.suppress(StorageError) if kind else contextlib.nullcontext():
-            self._write(self._summary())
-
     def watch(self, stop: StopRequest) -> None:
         """Returns when the learner is done, or has stopped because the run is asked to end.
 
@@ -213,20 +180,23 @@ class Driver:
         learner = self.actors["learner"]
         try:
             with Phases() as display:
-                while learner.result is None:
-                    if stop and self._has_stopped():
-                        return
+                while learner.result is None and not (stop and self._has_stopped()):
                     for failed in self.supervisor.poll(0.2):
                         self._report(failed)
                     self._show(display)
                 if not stop:  # the last episodes ended between two looks at the evaluator
                     display.reached("evaluation", self.config.num_eval_episodes)
         except Exception:
-            if self.supervisor.failed not in NEEDED_TO_SAVE:
-                with contextlib.suppress(Exception):  # the first error tells more
+            with contextlib.suppress(Exception):  # the first error tells more
+                if self.supervisor.failed not in NEEDED_TO_SAVE:
                     learner.handle.stop.remote()
                     ray.wait([learner.work], timeout=SAVE_SECONDS)
+                self._write(self._summary())
             raise
+        finally:
+            with contextlib.suppress(Exception):  # a cluster that is gone has ended them
+                self.supervisor.stop_actors()
+        self._write(self._summary())
 
     def _has_stopped(self) -> bool:
         """Asks the learner to stop; whether there is nothing to save."""
@@ -253,7 +223,7 @@ class Driver:
                 display.show("training", total, "it", learner["step"], before, **facts)
             case "evaluation":
                 display.reached("training", learner["step"])
-                done = self.actors["evaluator"].status.get("final_episodes", 0)
+                done = self.actors["evaluator"].status.get("episodes", 0)
                 display.show("evaluation", config.num_eval_episodes, "episodes", done)
 
     def _report(self, failed: "SupervisedActor") -> None:

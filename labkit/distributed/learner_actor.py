@@ -71,7 +71,7 @@ class LearnerActor:
         strategy = make_strategy(config.strategy, config.batch_size)
         env = context.environment(config.seed)  # for its shapes
         agent = create_agent(config, env, strategy)
-        run = Run(context.run_path, config)
+        run = Run(context.checkpoints.parent, config)
         learner = Learner(config, run, agent, strategy, layout_of(env), self._replay, "ray")
         if saved:
             env_steps = int(learner.restore(saved)["env_steps"])

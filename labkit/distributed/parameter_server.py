@@ -9,16 +9,12 @@ import ray
 
 from labkit.distributed.supervisor import process_status
 
-# A rollout worker that has not pulled for so long is lost: its returns no longer count.
-RETURN_SECONDS = 600
+RETURN_SECONDS = 600  # the return of a worker that has not pulled for so long no longer counts
 Weights = tuple[int, int, np.ndarray]  # version, env steps then, weights [parameters] float32
 
 
 class ParameterServer:
-    """Keeps the newest actor weights and measures how old the weights in use are.
-
-    Versions are gradient steps.
-    """
+    """Keeps the newest actor weights, by gradient step, and measures how old those in use are."""
 
     def __init__(self) -> None:
         self._newest: Weights | None = None
@@ -52,8 +48,8 @@ class ParameterServer:
     def status(self) -> dict[str, Any]:
         """As `process_status`, with the staleness of the weights that the rollout workers used.
 
-        Staleness is the number of env steps by which the weights in use are older than the newest
-        ones. It is measured at each pull, where it is largest, and None before the first pull.
+        It is the number of env steps by which they were older than the newest ones, at each pull,
+        where it is largest; None before the first pull.
         """
         gaps = np.sort(np.repeat([*self._gaps], [*self._gaps.values()])) if self._gaps else None
         return {

@@ -21,9 +21,8 @@ from labkit.replay.transitions import Layout, recent_share
 def limits(config: SACConfig) -> tuple[float, int, float]:
     """The rate limiter's samples per insert, minimum size to sample, and error buffer.
 
-    The error buffer, in samples, is how far either side may be ahead. It is larger than a call of
-    gradient steps with its prefetched batches, so that neither side blocks the other for good; the
-    faster one still waits.
+    The buffer is how many samples either side may be ahead: more than a call of gradient steps with
+    its prefetched batches, so that neither side blocks the other for good.
     """
     samples = samples_per_batch(config)
     per_insert = samples / config.collect_steps_per_iteration
@@ -49,47 +48,35 @@ def batches_allowed(state: LimiterState, config: SACConfig) -> float:
 
 
 class ReplayActor:
-    """Hosts the Reverb server at the run's address, also after a restart.
+    """Hosts the Reverb server at the run's address, also after a restart."""
 
-    The ratio of samples to inserts is only enforced if `limited`; otherwise inserts are free.
-    """
-
-    def __init__(self, context: RunContext, layout: Layout, limited: bool = True):
-        self._context, self._layout, self._limited = context, layout, limited
+    def __init__(self, context: RunContext, layout: Layout):
+        self._context, self._layout = context, layout
         self._table: ReverbReplay | None = None
 
     def open(self, checkpoint: str) -> None:
         """Starts the server with the table of a checkpoint, by its name; "" for an empty one.
 
-        A server that runs keeps its newer table: a learner that was restarted uses it. A table is
-        never newer than the server's process, so the learner restarts with it.
-
-        Raises:
-            ParameterError: the checkpoint is damaged, or another program took the port.
+        A server that runs keeps its newer table, for a learner that was restarted alone.
         """
         if self._table is not None:
             return
         config, folder = self._context.config, self._context.checkpoints
-        port = int(self._context.server_address.rpartition(":")[2])
-        check_port(port)  # it was free when the driver chose it
+        # The port was free when the driver chose it.
+        port = check_port(int(self._context.server_address.rpartition(":")[2]))
         self._table = ReverbReplay(
             self._layout,
             config.replay_buffer_capacity,
             folder / "reverb",
-            limiter_of(config) if self._limited else None,
+            limiter_of(config),
             port,
             folder / checkpoint / "replay" if checkpoint else None,
             config.recent_transitions,
         )
 
     def save(self, target: str) -> None:
-        """Writes a snapshot to the directory `target`, which a killed learner may have begun.
-
-        Raises:
-            StorageError: it could not be written.
-            StalledError: this actor was restarted: Ray repeats the call, but the table is gone.
-        """
-        if self._table is None:
+        """Writes a snapshot to the directory `target`, which a killed learner may have begun."""
+        if self._table is None:  # this actor was restarted, and Ray repeats the call
             time.sleep(START_SECONDS)  # the driver is about to end the learner, which waits
             raise StalledError("the replay actor was restarted during a checkpoint")
         with storage(Path(target)):

@@ -56,12 +56,8 @@ class ActorSupervisor:
     ) -> SupervisedActor:
         """Starts an actor; Ray restarts it when it fails, and repeats the calls that it answers.
 
-        Args:
-            name: unique in the run.
-            kind: the class; its method `status` is to be of the concurrency group `status`.
-            *arguments: of the class.
-            redundant: see `SupervisedActor`.
-            **options: of the actor, such as `num_cpus`.
+        The method `status` of its class `kind` is to be of the concurrency group `status`, so that
+        it answers during other calls. `options` are Ray's, such as `num_cpus`.
         """
         remote: Any = ray.remote(concurrency_groups={"status": 1})(kind)  # type: ignore[call-overload]
         options |= {"max_restarts": MAX_RESTARTS, "max_task_retries": -1}
@@ -111,10 +107,10 @@ class ActorSupervisor:
             return False
         before, actor.status, actor.pending = actor.status, answer, None
         actor.answered_at, actor.silent = time.monotonic(), 0.0
-        same = before.get("process") == answer["process"]
-        actor.cpu_seconds += answer["cpu_seconds"] - (before["cpu_seconds"] if same else 0.0)
-        if before and not same:
-            actor.before, actor.failed_for = before, failed_for
+        if same := before.get("process") == answer["process"]:
+            actor.cpu_seconds -= before["cpu_seconds"]
+        actor.cpu_seconds += answer["cpu_seconds"]
+        actor.before, actor.failed_for = before, failed_for
         return bool(before) and not same
 
     def stop_actors(self) -> None:
@@ -127,8 +123,7 @@ def fetch(name: str, ref: Any) -> Any:
     """The value of a reference to an actor's answer.
 
     Raises:
-        RunError, ParameterError: as the actor raised it.
-        ActorLostError: Ray lost the actor; in one line.
+        RunError, ParameterError: as the actor raised it; `ActorLostError` if Ray lost the actor.
         RayTaskError: any other error of the actor, with its traceback.
     """
     try:

@@ -1,9 +1,7 @@
-"""Rollout workers, which collect transitions, and the evaluator of a distributed run.
-
-Every wait here has a time limit, or is watched by the driver, which has one.
-"""
+"""Rollout workers, which collect transitions, and the evaluator of a distributed run."""
 
 import contextlib
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,29 +38,17 @@ class RunContext:
     config: SACConfig
     make_env: bytes | None  # pickled, in place of `config.env_name`
     sys_path: list[str]  # the driver's, where the module of `make_env` may be
-    run_path: Path  # the run directory, absolute
+    checkpoints: Path  # that of the run directory, absolute
     server_address: str  # `host:port` of the Reverb server
     max_episode_steps: int | None = None  # None is the registered time limit
 
-    @property
-    def checkpoints(self) -> Path:
-        """The run's `checkpoints/`."""
-        return self.run_path / "checkpoints"
-
     def environment(self, seed: int, *, collect: bool = False) -> PyEnvironment:
-        """A seeded environment; Ray restarts a process in which it hangs.
-
-        `config.bootstrap_time_limits` only applies to an environment that is to `collect`.
-        """
+        """A seeded environment, also for evaluation; Ray restarts a process in which it hangs."""
         sys.path += [path for path in self.sys_path if path not in sys.path]
         make_env = self.make_env and ray.cloudpickle.loads(self.make_env)
-        return make_environment(
-            make_env or self.config.env_name,
-            seed=seed,
-            max_episode_steps=self.max_episode_steps,
-            bootstrap_time_limits=self.config.bootstrap_time_limits or not collect,
-            timeout=self.config.environment_timeout,
-        )
+        source, timeout = make_env or self.config.env_name, self.config.environment_timeout
+        bootstrap = self.config.bootstrap_time_limits or not collect
+        return make_environment(source, seed, self.max_episode_steps, bootstrap, timeout)
 
 
 def silence_limit(config: SACConfig) -> int:
@@ -79,10 +65,7 @@ def actor_policy(config: SACConfig, env: PyEnvironment, seed: int | None) -> Act
 
 
 class RolloutWorker:
-    """Collects with the newest weights it has, and writes transitions into the replay table.
-
-    Numbers begin at 0. All `workers` together take the env steps of the warm-up at random.
-    """
+    """Collects with the newest weights; number 0, 1, … of `workers` that share the warm-up."""
 
     def __init__(self, context: RunContext, number: int, workers: int):
         self._context, self._number, self._workers = context, number, workers
@@ -152,7 +135,7 @@ class Evaluator:
     """Evaluates the weights that the learner sends, while training continues."""
 
     def __init__(self, context: RunContext):
-        self._context, self._final_episodes = context, 0
+        self._context, self._episodes = context, 0
         self._env: PyEnvironment | None = None
 
     def evaluate(self, weights: np.ndarray, final: bool) -> Evaluation:
@@ -162,16 +145,11 @@ class Evaluator:
             self._env = self._context.environment(config.seed)
             self._policy = actor_policy(config, self._env, None)
         self._policy.set_weights(weights)
-        self._final = final
         episodes = config.num_eval_episodes if final else config.interim_eval_episodes
-        return evaluate(
-            self._env, self._policy, episodes, evaluation_seed(config, final), self._count
-        )
-
-    def _count(self, done: int) -> None:
-        self._final_episodes = done * self._final
+        self._episodes, count = 0, functools.partial(setattr, self, "_episodes")
+        return evaluate(self._env, self._policy, episodes, evaluation_seed(config, final), count)
 
     @ray.method(concurrency_group="status")
     def status(self) -> dict[str, Any]:
-        """As `process_status`, with the finished episodes of the final evaluation."""
-        return {**process_status(), "final_episodes": self._final_episodes}
+        """As `process_status`, with the finished episodes of the last evaluation."""
+        return {**process_status(), "episodes": self._episodes}

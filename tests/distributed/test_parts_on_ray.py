@@ -34,7 +34,7 @@ LOCK = threading.Lock()
             r"`address` must be .*host:port.*refused.*, got 'localhost:1'",
         ),
         ({"address": "nowhere"}, r"`address` must be .*, got 'nowhere'"),
-        ({"address": 5}, r"`address` must be None, 'auto', or host:port of .*, got 5"),
+        ({"address": ""}, r"`address` must be None, 'auto', or host:port of .*, got ''"),
         ({"max_episode_steps": 0}, r"`max_episode_steps` must be .* or None\), got 0"),
         (
             {"make_env": lambda: Line(LOCK)},
@@ -47,7 +47,7 @@ def test_what_it_rejects(small_config, tmp_path, monkeypatch, arguments, message
     with pytest.raises(ParameterError, match=f"^{message}") as caught:
         labkit.train_on_ray(small_config(env_name="Line"), **{"make_env": Line, **arguments})
     assert "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+    assert not list(tmp_path.glob("runs/*")), "nothing was begun"
 
 
 def test_only_reverb_can_be_written_to_from_other_processes(small_config):
@@ -57,10 +57,21 @@ def test_only_reverb_can_be_written_to_from_other_processes(small_config):
 
 def test_the_address_auto_is_that_of_the_environment_variable(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "localhost:1")
-    with pytest.raises(ParameterError, match=r"`address` must be .*, got 'localhost:1'"):
-        cluster.check_address("auto")
-    monkeypatch.delenv("RAY_ADDRESS")
-    cluster.check_address("auto")
+    with (
+        pytest.raises(ParameterError, match=r"`address` must be .*refused.*, got 'auto'"),
+        cluster.connection("auto", 1),
+    ):
+        pytest.fail("there is none")
+
+
+def test_a_run_of_another_environment_is_rejected_before_ray_starts(small_config, tmp_path):
+    config = small_config(env_name="Line")
+    run = labkit.open_run(tmp_path, config)
+    run.check_environment(labkit.make_environment(Line))
+    rows = UniformReplay(Layout(1, 1), 10)
+    checkpoint.save(tmp_path / "checkpoints", 7, [np.ones(1)], {"executor": "ray"}, rows)
+    with pytest.raises(ParameterError, match="max_episode_steps: None there and 3 here"):
+        labkit.train_on_ray(config, run=run, make_env=Line, max_episode_steps=3)
 
 
 def test_a_run_of_the_other_executor_is_rejected_before_ray_starts(small_config, tmp_path):
