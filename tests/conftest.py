@@ -64,7 +64,7 @@ OFF_DEFAULT = {
 
 # The files that take longest, longest first. Processes side by side begin with them: one that comes
 # last would keep a single process busy.
-LONG = ("test_run_all", "test_wiring", "test_replicas", "test_driver", "test_checkpoint")
+LONG = ("test_run_all", "test_wiring", "test_replicas", "test_on_ray", "test_checkpoint")
 
 
 def pytest_collection_modifyitems(config, items):

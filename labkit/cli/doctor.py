@@ -31,8 +31,8 @@ HAS_REVERB = sys.platform == "linux" and platform.machine() == "x86_64"
 PORTS = {8888: "JupyterLab", 9999: "notebook 01", 6006: "TensorBoard"}
 RAY_LIMIT_SECONDS = 120
 RAY_TASK = """
-from labkit.distributed import ray_cluster
-with ray_cluster.connection(None, cpus=1):
+from labkit.distributed import cluster
+with cluster.connection(None, cpus=1):
     import ray
     print(ray.get(ray.remote(lambda: 6 * 7).remote()))
 """

@@ -1,33 +1,26 @@
 """The Ray executor: the same configuration, agent, rows and run directory, in many processes.
 
-    config = labkit.SACConfig(num_iterations=100_000)
-    run = labkit.train_on_ray(config, num_collectors=2)                    # this machine
-    run = labkit.train_on_ray(config, num_collectors=64, address="auto")   # a cluster
-
 Replay, parameter server and learner run on the driver's machine, which holds the run directory.
 Rollout workers and the evaluator run wherever Ray has CPUs.
 """
 
 import contextlib
+import json
+import os
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from labkit.config import SACConfig
-from labkit.distributed import failure_log, ray_cluster, ray_summary
-from labkit.distributed.checks import check_picklable, checked_environment
-from labkit.errors import (
-    START_SECONDS,
-    BrokenEnvironmentError,
-    DivergedError,
-    ParameterError,
-    StorageError,
-)
+from labkit.distributed import cluster
+from labkit.errors import first_line, storage
 from labkit.parameters import check_int, invalid
+from labkit.replay.reverb_replay import UNCONFIRMED
 from labkit.replay.server import free_port, warn_once
-from labkit.replay.transitions import Layout, layout_of
+from labkit.replay.transitions import layout_of
 from labkit.strategy import learner_gpus
 from labkit.training import checkpoint
-from labkit.training.components import MakeEnv, check_config_and_run
+from labkit.training.components import MakeEnv, check_config_and_run, make_environments
 from labkit.training.learner import check_executor, name_last_checkpoint
 from labkit.training.progress import Phases, StopRequest, stop_request
 from labkit.training.run import (
@@ -35,17 +28,17 @@ from labkit.training.run import (
     check_free,
     check_same,
     describe,
+    is_finished,
     open_run,
     removed_if_rejected,
 )
 
 if TYPE_CHECKING:  # Ray may not be installed
-    from labkit.distributed.supervisor import Restart, SupervisedActor
+    from labkit.distributed.supervisor import SupervisedActor
 
-STOP_SECONDS = 6.0  # until the learner begins the last checkpoint of a run that is asked to end
-# These name their reason; any other error is explained by the log of the process.
-NOT_OF_A_PROCESS = (ParameterError, BrokenEnvironmentError, DivergedError, StorageError)
-NEEDED_TO_SAVE = ("learner", "parameter server", "replay", "head")  # Ray's head node
+RAY_SUMMARY = "ray.json"  # in the run directory
+SAVE_SECONDS = 60.0  # for the last checkpoint of a run that an error ends
+NEEDED_TO_SAVE = ("learner", "parameter server", "replay")
 NOTHING_TO_SAVE = ("starting", "warm-up")  # phases of the learner
 
 
@@ -58,205 +51,167 @@ def train_on_ray(
     *,
     max_episode_steps: int | None = None,
 ) -> Run:
-    """Trains SAC as configured, with collection, learning and evaluation in separate processes.
+    """As `labkit.train`, with collection, learning and evaluation in separate processes.
 
     A rate limiter in the replay table enforces the configured ratio of gradient steps to env steps.
-    Ray restarts actors that fail; each restart and its cost are printed and written to `ray.json`.
-    A rollout worker that fails too often is dropped while another one answers.
-    A run directory with a checkpoint of this executor is resumed. Ctrl-C, the kernel's stop button
-    and SIGTERM end the run within ten seconds and the time that its last checkpoint takes.
+    Ray restarts processes that fail; each failure and its cost are printed and written to
+    `ray.json`. A rollout worker that fails too often is dropped while there is another one.
 
     Args:
-        config: the configuration, as for `labkit.train`; `replay` must be 'reverb'.
+        config: its `replay` must be 'reverb'.
         num_collectors: rollout workers, one environment each.
         address: of a running Ray cluster, `host:port` or 'auto'; None starts Ray on this machine,
             on the loopback interface and with a token, and stops it at the end.
-        run: an open run of this configuration; None makes a new numbered directory under `runs/`.
-        make_env: returns an environment, as for `labkit.train`; it must be picklable.
-        max_episode_steps: env steps until the time limit, as for `labkit.train`.
-
-    Returns:
-        The run; `run.metrics()` is the table of everything measured.
+        run: as for `labkit.train`; only this executor resumes its runs.
+        make_env: as for `labkit.train`; it must be picklable.
+        max_episode_steps: as for `labkit.train`.
 
     Raises:
-        RunError: as `labkit.train`, and `ActorLostError` for an actor that fails repeatedly.
+        RunError: as `labkit.train`, and `ActorLostError` for a process that fails repeatedly.
         ParameterError: a value is not allowed; before any work.
-        KeyboardInterrupt: the run was stopped before its first checkpoint, as in the warm-up, or
-            while Ray started.
+        KeyboardInterrupt: the run was stopped before its first checkpoint.
     """
     num_collectors = check_int("num_collectors", num_collectors, 1, 10_000, "rollout workers")
-    ray_cluster.check_installed()
+    cluster.check_installed()
     check_config_and_run(config, run)
     if config.replay != "reverb":
         allowed = "'reverb' on Ray, where other processes write to the table"
         raise invalid("replay", config.replay, allowed)
-    ray_cluster.check_address(address)
-    ray_cluster.check_cpus(num_collectors)
-    check_picklable(make_env)
-    new = run is None
-    with contextlib.closing(checked_environment(config, make_env, max_episode_steps, run)) as env:
-        layout = layout_of(env)
-        run = run or open_run("", config, environment=describe(env), executor="ray")
-        check_free(run.path)
-        check_same(run.path, run.config, config)
-        check_executor(run.path, "ray")
-        run.check_environment(env)
-    warn_once()
-    begin = time.monotonic()
-    with (
-        removed_if_rejected(run) if new else contextlib.nullcontext(),
-        stop_request() as stop,
-        ray_cluster.connection(address, cpus=num_collectors + 1),
-    ):
-        ray_cluster.check_cpus(num_collectors)  # those of a cluster are known now
-        if stop:  # while Ray started
-            return _stopped(run)
-        driver = Driver(config, run, num_collectors, make_env, layout, max_episode_steps)
-        try:
-            with name_last_checkpoint(run.path / "checkpoints"), driver:
-                driver.watch(stop)
-        except BaseException:
-            with contextlib.suppress(StorageError):  # the first error tells more
-                driver.write_faults()
-            raise
-    driver.report(stop, time.monotonic() - begin)
-    return _stopped(run) if stop else run
+    cluster.check_cpus(num_collectors)
+    from ray import cloudpickle
 
-
-def _stopped(run: Run) -> Run:
-    """The run, which was asked to end, unless it has nothing to show."""
-    if checkpoint.latest(run.path / "checkpoints") is None:
+    try:
+        pickled = None if make_env is None else cloudpickle.dumps(make_env)
+    except Exception as error:  # of any kind: a user's object may define how it is pickled
+        allowed = "a class or a function that Ray can pickle for its processes"
+        raise invalid("make_env", make_env, f"{allowed} ({first_line(error)})") from None
+    with contextlib.ExitStack() as stack:
+        environments = make_environments(config, make_env, max_episode_steps)
+        for env in environments:
+            stack.callback(env.close)
+        opened = run or open_run("", config, environment=describe(environments[0]), executor="ray")
+        if run is None:
+            stack.enter_context(removed_if_rejected(opened))
+        check_free(opened.path)
+        check_same(opened.path, opened.config, config)
+        check_executor(opened.path, "ray")
+        opened.check_environment(environments[0])
+        if is_finished(opened.path, config):
+            return opened
+        warn_once()
+        stack.enter_context(cluster.connection(address, cpus=num_collectors + 1))
+        cluster.check_cpus(num_collectors)  # those of a cluster are known now
+        driver = Driver(config, opened, num_collectors, pickled, environments[0], max_episode_steps)
+        with stop_request() as stop, name_last_checkpoint(driver.folder):
+            driver.watch(stop)
+    saved = checkpoint.steps(driver.folder)
+    if stop and not saved:
         raise KeyboardInterrupt("before its first checkpoint")
-    return run
+    print(checkpoint.summary(driver.folder))
+    if stop:
+        total = config.num_iterations
+        print(f"stopped at gradient step {saved[-1]} of {total}; run this again to resume")
+    return opened
 
 
 class Driver:
-    """Starts the actors, watches them, shows their progress, and stops them."""
+    """Starts the actors, watches them, shows their progress, stops them, and writes `ray.json`.
+
+    That file holds what the run measured on Ray since its last start, and all its failures:
+
+        seconds, cpu_seconds     wall time; CPU time of each actor
+        inserts, samples         of the replay table
+        samples_per_insert       of these, without the warm-up
+        staleness_median, _max   env steps; see `ParameterServer.status`
+        faults                   of each failure: the actor, the seconds until its new process
+                                 answered, the steps lost, `dropped` if it was not restarted
+    """
 
     def __init__(
         self,
         config: SACConfig,
         run: Run,
         workers: int,
-        make_env: MakeEnv | None,
-        layout: Layout,
+        make_env: bytes | None,
+        env: Any,
         max_episode_steps: int | None,
     ):
         import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        from labkit.distributed.context import RunContext, environment_seconds
         from labkit.distributed.learner_actor import LearnerActor
         from labkit.distributed.parameter_server import ParameterServer
         from labkit.distributed.replay_actor import ReplayActor
         from labkit.distributed.supervisor import ActorSupervisor
-        from labkit.distributed.workers import Evaluator, RolloutWorker
+        from labkit.distributed.workers import Evaluator, RolloutWorker, RunContext, silence_limit
 
-        # Longer than the environment's limit, which should end a hanging environment first. Without
-        # that limit (0), only actors that step an environment may be silent without end.
-        self.supervisor = ActorSupervisor(START_SECONDS + config.environment_timeout)
-        steps: dict[str, Any] = {"timeout": START_SECONDS + environment_seconds(config)}
-        self.config, self.run = config, run
-        self.faults = list(ray_summary.read(run.path).get("faults", []))
-        self.outcome: dict[str, Any] | None = None
-        self.totals: dict[str, Any] = {}
-        self._replay_fault: dict[str, Any] | None = None  # while the learner restarts with it
-        self._deadline: float | None = None  # of a stop that was requested
-        self._saving = False  # after that
-        self._told: set[tuple[Any, int]] = set()  # process and number of the learner's messages
-        if not ray_summary.read(run.path):  # a run that is killed was on Ray, too
-            ray_summary.write(run, {"faults": []})
-        path, start = run.path.resolve(), self.supervisor.start_actor
-        self.folder = path / "checkpoints"
-        server = f"{ray.util.get_node_ip_address()}:{free_port()}"
-        prefix = self.supervisor.prefix
-        context = RunContext(config, make_env, path, server, prefix, max_episode_steps)
-        node = ray.get_runtime_context().get_node_id()
-        this_node = NodeAffinitySchedulingStrategy(node, soft=False)
-        here: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": this_node}
+        self.config, self.run, self._begin = config, run, time.monotonic()
+        self.folder = run.path.resolve() / "checkpoints"
+        file = run.path / RAY_SUMMARY
+        self.faults = json.loads(file.read_text())["faults"] if file.exists() else []
+        self._write({"faults": self.faults})  # a run that is killed was on Ray, too
+        self._stopping = self._replay_failed = False
+        node = ray.util.get_node_ip_address()
+        server = f"{node}:{free_port()}"
+        paths = [os.path.abspath(path) for path in sys.path]
+        context = RunContext(config, make_env, paths, self.folder, server, max_episode_steps)
+        here: dict[str, Any] = {"num_cpus": 0, "resources": {f"node:{node}": 0.001}}
         anywhere: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
-        start("replay", ReplayActor, context, layout, **here)
-        start("parameter server", ParameterServer, path / "parameters.npz", work="", **here)
+        self.supervisor = ActorSupervisor(silence_limit(config))
+        start = self.supervisor.start_actor
+        replay = start("replay", ReplayActor, context, layout_of(env), **here).handle
+        parameters = start("parameter server", ParameterServer, **here).handle
+        evaluator = start("evaluator", Evaluator, context, **anywhere).handle
         here["num_gpus"] = learner_gpus(config.strategy)
-        start("learner", LearnerActor, context, work="train", **here)
+        learner = start("learner", LearnerActor, context, **here)
+        learner.work = learner.handle.train.remote(replay, parameters, evaluator)
         for number in range(workers):
-            arguments = (context, number, config.initial_collect_steps, workers)
-            name = f"rollout worker {number}"
-            start(name, RolloutWorker, *arguments, redundant=True, **steps, **anywhere)
-        start("evaluator", Evaluator, context, **steps, **anywhere)
-
-    def __enter__(self) -> "Driver":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        actors = self.supervisor.actors
-        self.totals = {
-            "cpu_seconds": {name: actor.cpu_seconds for name, actor in actors.items()},
-            "staleness": actors["parameter server"].status,
-            "learner": actors["learner"].status,
-        }
-        with contextlib.suppress(Exception):  # a cluster that is gone has ended them
-            self.supervisor.stop_actors()
+            place = (f"rollout worker {number}", RolloutWorker, context, number, workers)
+            worker = start(*place, redundant=True, **anywhere)
+            worker.work = worker.handle.run.remote(parameters)
+        self.actors = dict(self.supervisor.actors)  # those that were dropped, too
 
     def watch(self, stop: StopRequest) -> None:
         """Returns when the learner is done, or has stopped because the run is asked to end.
 
         An error comes after a checkpoint, unless a process that the learner needs has failed.
         """
-        try:
-            self._watch(stop)
-        except Exception as error:
-            failed = self.supervisor.actors.get(self.supervisor.failed)
-            if failed and not isinstance(error, NOT_OF_A_PROCESS):
-                self._look_for_reason(failed, failed.status)
-            if self.supervisor.failed not in NEEDED_TO_SAVE:
-                for actor in self.supervisor.actors.values():
-                    actor.watched = actor.name == "learner"
-                with contextlib.suppress(Exception):  # the first error tells more
-                    self._watch(True)
-            raise
+        import ray
 
-    def _watch(self, stop: StopRequest | bool) -> None:
-        with Phases() as display:
-            while self.outcome is None:
-                if stop and self._has_stopped():
-                    return
-                for restart in self.supervisor.poll(0.2):
-                    self._report_restart(restart)
-                self.outcome = self.supervisor.result("learner")
-                self._print_messages()
-                self._show(display)
-            if not stop:  # the last episodes ended between two looks at the evaluator
-                display.reached("evaluation", self.config.num_eval_episodes)
+        learner = self.actors["learner"]
+        try:
+            with Phases() as display:
+                while learner.result is None and not (stop and self._has_stopped()):
+                    for failed in self.supervisor.poll(0.2):
+                        self._report(failed)
+                    self._show(display)
+                if not stop:  # the last episodes ended between two looks at the evaluator
+                    display.reached("evaluation", self.config.num_eval_episodes)
+        except Exception:
+            with contextlib.suppress(Exception):  # the first error tells more
+                if self.supervisor.failed not in NEEDED_TO_SAVE:
+                    learner.handle.stop.remote()
+                    ray.wait([learner.work], timeout=SAVE_SECONDS)
+                self._write(self._summary())
+            raise
+        finally:
+            with contextlib.suppress(Exception):  # a cluster that is gone has ended them
+                self.supervisor.stop_actors()
+        self._write(self._summary())
 
     def _has_stopped(self) -> bool:
-        """Asks the learner to stop; whether it has nothing to save, or did not begin to in time."""
-        learner = self.supervisor.actors["learner"]
-        phase = learner.status.get("phase", NOTHING_TO_SAVE[0])
-        if self._deadline is None:
-            if phase in NOTHING_TO_SAVE:
-                return True
+        """Asks the learner to stop; whether there is nothing to save."""
+        learner = self.actors["learner"]
+        if learner.status.get("phase", NOTHING_TO_SAVE[0]) in NOTHING_TO_SAVE:
+            return True
+        if not self._stopping:
+            print("saving the last checkpoint; interrupt once more to stop without it")
             learner.handle.stop.remote()
-            self._deadline = time.monotonic() + STOP_SECONDS
-        if phase == "saving":  # the replay actor limits how long that takes
-            if not self._saving:
-                print("saving the last checkpoint; interrupt once more to stop without it")
-            self._saving = True
-            self._deadline = learner.answered_at + STOP_SECONDS
-        return time.monotonic() > self._deadline
-
-    def _print_messages(self) -> None:
-        """Prints what the learner has said since the last look: its own output reaches nobody."""
-        status = self.supervisor.actors["learner"].status
-        for number, message in enumerate(status.get("messages", [])):
-            if (key := (status["process"], number)) not in self._told:
-                print(message)
-                self._told.add(key)
+            self._stopping = True
+        return False
 
     def _show(self, display: Phases) -> None:
-        config, actors = self.config, self.supervisor.actors
-        learner, replay = actors["learner"].status, actors["replay"].status
-        env_steps = replay.get("inserts", 0)
+        config, learner = self.config, self.actors["learner"].status
+        env_steps = self.actors["replay"].status.get("inserts") or 0
         match learner.get("phase"):
             case "warm-up":
                 total = config.initial_collect_steps
@@ -268,88 +223,55 @@ class Driver:
                 display.show("training", total, "it", learner["step"], before, **facts)
             case "evaluation":
                 display.reached("training", learner["step"])
-                done = actors["evaluator"].status.get("final_episodes", 0)
-                facts = {"evaluations_waiting": learner["waiting"]} if learner["waiting"] else {}
-                display.show("evaluation", config.num_eval_episodes, "episodes", done, **facts)
+                done = self.actors["evaluator"].status.get("episodes", 0)
+                display.show("evaluation", config.num_eval_episodes, "episodes", done)
 
-    def _report_restart(self, restart: "Restart") -> None:
+    def _report(self, failed: "SupervisedActor") -> None:
         """Prints and records what a failure cost; restarts the learner with its replay table."""
         import ray
 
-        from labkit.distributed.supervisor import restart_cost
-
-        name, learner = restart.actor.name, self.supervisor.actors["learner"]
-        lost = restart_cost(restart, self.config, learner.status.get("env_step", 0))
-        steps = lost["gradient_steps_lost"]
-        if name == "learner" and self._replay_fault is not None:
-            self._replay_fault["gradient_steps_lost"], self._replay_fault = steps, None
-            print(f"the learner resumed with it: at least {steps} gradient steps lost")
+        learner = self.actors["learner"]
+        if failed is learner and self._replay_failed:  # it was killed below
+            self._replay_failed = False
             return
-        fault = {"actor": name, "seconds": round(restart.seconds, 1), **lost}
-        self.faults.append(fault)
-        fault["node"], note = self._look_for_reason(restart.actor, restart.before)
-        if name == "replay":
-            # Its snapshot belongs to the learner's last checkpoint: both resume from there.
+        env_steps = gradient_steps = 0
+        if failed.redundant:  # unconfirmed rows of a rollout worker, and those of open windows
+            env_steps = 2 * UNCONFIRMED - 2 + self.config.n_step
+        if failed.name in ("learner", "replay"):  # both resume from the last checkpoint
+            status = learner.before if failed is learner else learner.status
+            gradient_steps = status.get("step", 0) - status.get("saved_step", 0)
+        if failed.name == "replay":
+            seen, saved = failed.before["inserts"] or 0, learner.status.get("saved_env_step", 0)
+            env_steps = max(0, seen - saved)
+            self._replay_failed = bool(learner.status)
             ray.kill(learner.handle, no_restart=False)
-            self._replay_fault = fault if learner.status else None  # else it had not answered yet
-        if restart.dropped:
-            fault["dropped"] = True
-            print(f"{restart.dropped}; the run continues without it")
-            return
-        if name.startswith("rollout worker"):
-            cost = f"at most {lost['env_steps_lost']} env steps and the rest of an episode lost"
-        elif name == "learner":
-            cost = f"at least {steps} gradient steps lost"  # since its last answer, it took more
-        else:
-            cost = f"{lost['env_steps_lost']} env steps lost"
-        where = "" if fault["node"] in ("", ray.util.get_node_ip_address()) else fault["node"]
+        lost = {"env_steps_lost": env_steps, "gradient_steps_lost": gradient_steps}
+        fault = {"actor": failed.name, "seconds": round(failed.failed_for, 1), **lost}
+        self.faults.append({**fault, "dropped": True} if failed.dropped else fault)
         print(
-            f"{name}{where and f' on {where}'} failed and was restarted{note and f' ({note})'}: "
-            f"its new process answered after {fault['seconds']:.0f} s, {cost}"
+            f"{failed.dropped}; the run continues without it"
+            if failed.dropped
+            else f"{failed.name} failed and was restarted after {failed.failed_for:.0f} s: at most "
+            f"{env_steps} env steps and about {gradient_steps} gradient steps lost"
         )
 
-    def _look_for_reason(self, actor: "SupervisedActor", status: dict[str, Any]) -> tuple[str, str]:
-        """The address of a failed process, and why it was killed; keeps the end of its log."""
-        if "process" not in status:  # it never answered
-            return "", ""
-        if self._deadline is not None:  # another machine may take long to answer
-            return failure_log.address_of(status["process"][0]), ""
-        return failure_log.record(self.run, actor.name, status["process"])
+    def _summary(self) -> dict[str, Any]:
+        """What `ray.json` holds at the end."""
+        table = self.actors["learner"].result or {"inserts": None, "samples": None}
+        counted = (table["inserts"] or 0) - self.config.initial_collect_steps
+        server = self.actors["parameter server"].status
+        cpu_seconds = {name: round(actor.cpu_seconds, 2) for name, actor in self.actors.items()}
+        return {
+            "seconds": round(time.monotonic() - self._begin, 1),
+            **table,
+            "samples_per_insert": table["samples"] / counted if counted > 0 else None,
+            "staleness_median": server.get("staleness_median"),
+            "staleness_max": server.get("staleness_max"),
+            "cpu_seconds": cpu_seconds,
+            "faults": self.faults,
+        }
 
-    def write_faults(self) -> None:
-        """Adds the faults of this start to `ray.json`, for a run that ends with an error."""
-        earlier = ray_summary.read(self.run.path)
-        if self.faults != earlier.get("faults", []):
-            ray_summary.write(self.run, {**earlier, "faults": self.faults})
-
-    def report(self, stop: StopRequest, seconds: float) -> None:
-        """Writes `ray.json` and prints a summary."""
-        earlier, outcome = ray_summary.read(self.run.path), self.outcome or {}
-        summary = {**earlier, "faults": self.faults}
-        trained = outcome.get("taken") != 0  # else a finished run was opened: nothing was measured
-        if trained or "seconds" not in earlier:
-            counted = outcome.get("inserts", 0) - self.config.initial_collect_steps
-            measured = {
-                "inserts": outcome.get("inserts"),
-                "samples": outcome.get("samples"),
-                "samples_per_insert": outcome["samples"] / counted if counted > 0 else None,
-                **{key: self.totals["staleness"].get(key) for key in ray_summary.STALENESS},
-            }
-            cpu = self.totals["cpu_seconds"]
-            summary = ray_summary.with_start(summary, seconds, cpu, measured)
-        ray_summary.write(self.run, summary)
-        if trained and summary["samples_per_insert"] and summary["staleness_median"] is not None:
-            print(
-                f"{summary['samples_per_insert']:.1f} samples per insert; weights in use were "
-                f"{summary['staleness_median']:.0f} env steps older than the newest (median; "
-                f"{summary['staleness_max']:.0f} at most)"
-            )
-        print(checkpoint.summary(self.run.path / "checkpoints"))
-        if stop:
-            reached = max(checkpoint.steps(self.folder), default=0)
-            lost = self.totals["learner"].get("step", 0) - reached
-            late = f" ({lost} later ones are lost: no time for a checkpoint)" if lost > 0 else ""
-            print(
-                f"stopped at gradient step {reached} of {self.config.num_iterations}{late}; "
-                "run this again to resume"
-            )
+    def _write(self, summary: dict[str, Any]) -> None:
+        file = self.run.path / RAY_SUMMARY
+        with storage(file):
+            checkpoint.write_atomically(file, json.dumps(summary, indent=2) + "\n")

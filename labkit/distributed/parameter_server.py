@@ -1,48 +1,29 @@
-"""The parameter server: the newest actor weights, and the weights that wait for evaluation.
+"""The parameter server: the newest actor weights, in a process without TensorFlow."""
 
-Its process holds arrays only; versions are gradient steps.
-"""
-
-import contextlib
-import io
 import time
 from collections import Counter
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ray
 
-from labkit.distributed.context import process_status
-from labkit.distributed.evaluation_queue import EvaluationQueue, EvaluationRequest, Key
-from labkit.training.run import write_atomically
+from labkit.distributed.supervisor import process_status
 
-SAVE_SECONDS = 30  # between two files of the parameter server
-# A rollout worker that has not pulled for so long is lost: its returns no longer count.
-RETURN_SECONDS = 600
+RETURN_SECONDS = 600  # the return of a worker that has not pulled for so long no longer counts
 Weights = tuple[int, int, np.ndarray]  # version, env steps then, weights [parameters] float32
 
 
 class ParameterServer:
-    """Keeps the newest actor weights and their staleness, also in `file`, and the requests."""
+    """Keeps the newest actor weights, by gradient step, and measures how old those in use are."""
 
-    def __init__(self, file: Path):
-        self._file, self._saved_at = file, time.monotonic()
+    def __init__(self) -> None:
         self._newest: Weights | None = None
-        self._requests = EvaluationQueue()
         self._returns: dict[int, tuple[float, float]] = {}  # worker → return, time of its pull
         self._gaps: Counter[int] = Counter()  # staleness → how often
-        if file.exists():
-            with contextlib.suppress(Exception), np.load(file, allow_pickle=False) as saved:
-                self._newest = (int(saved["version"]), int(saved["env_step"]), saved["weights"])
-                pairs = zip(saved["staleness"].tolist(), saved["times"].tolist(), strict=True)
-                self._gaps = Counter(dict(pairs))
 
     def push(self, version: int, env_step: int, weights: np.ndarray) -> float:
         """Takes newer `Weights`; returns the mean return of the present rollout workers."""
         self._newest = (version, env_step, np.array(weights))  # a copy: Ray's memory is shared
-        if time.monotonic() - self._saved_at > SAVE_SECONDS:
-            self._save(*self._newest)
         oldest = time.monotonic() - RETURN_SECONDS
         present = [mean for mean, pulled_at in self._returns.values() if pulled_at >= oldest]
         return float(np.mean(present)) if present else float("nan")
@@ -63,41 +44,16 @@ class ParameterServer:
             self._gaps[max(0, self._newest[1] - env_step)] += 1
         return None if known == self._newest[0] else self._newest
 
-    def request_evaluation(self, request: EvaluationRequest) -> None:
-        """Queues weights for the evaluator."""
-        self._requests.add(request._replace(weights=np.array(request.weights)))
-
-    def next_request(self, done: Key | None) -> EvaluationRequest | None:
-        """The next request for the evaluator, whose last one was `done`; None if none waits."""
-        return self._requests.next(done)
-
+    @ray.method(concurrency_group="status")
     def status(self) -> dict[str, Any]:
         """As `process_status`, with the staleness of the weights that the rollout workers used.
 
-        Staleness is the number of env steps by which the weights in use are older than the newest
-        ones. It is measured at each pull, where it is largest, and None before the first pull. It
-        covers the whole run, except the last `SAVE_SECONDS` before a restart or a resume.
+        It is the number of env steps by which they were older than the newest ones, at each pull,
+        where it is largest; None before the first pull.
         """
-        gaps = self._gaps
+        gaps = np.sort(np.repeat([*self._gaps], [*self._gaps.values()])) if self._gaps else None
         return {
             **process_status(),
-            "staleness_median": _median(gaps) if gaps else None,
-            "staleness_max": float(max(gaps)) if gaps else None,
+            "staleness_median": None if gaps is None else float(np.median(gaps)),
+            "staleness_max": None if gaps is None else float(gaps[-1]),
         }
-
-    def _save(self, version: int, env_step: int, weights: np.ndarray) -> None:
-        content, gaps = io.BytesIO(), dict(self._gaps)
-        counts = {"staleness": np.array([*gaps], int), "times": np.array([*gaps.values()], int)}
-        np.savez(content, version=version, env_step=env_step, weights=weights, **counts)
-        with contextlib.suppress(OSError):  # a run resumes from its checkpoint, not from this file
-            write_atomically(self._file, content.getvalue())
-        self._saved_at = time.monotonic()
-
-
-def _median(counts: Mapping[int, int]) -> float:
-    """The median of values that occur `counts` times each."""
-    values = sorted(counts)
-    seen = np.cumsum([counts[value] for value in values])
-    half = seen[-1] / 2
-    lower, upper = np.searchsorted(seen, half), np.searchsorted(seen, half, side="right")
-    return (values[lower] + values[upper]) / 2

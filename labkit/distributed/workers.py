@@ -1,32 +1,59 @@
-"""Rollout workers, which collect transitions, and the evaluator of a distributed run.
-
-Every wait here has a time limit, or is watched by the driver, which has one.
-"""
+"""Rollout workers, which collect transitions, and the evaluator of a distributed run."""
 
 import contextlib
-import time
-from collections.abc import Callable
+import functools
+import sys
+from pathlib import Path
 from typing import Any
 
+import attrs
+import numpy as np
 import ray
 import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
 from labkit.config import SACConfig
-from labkit.distributed.context import RunContext, process_status
-from labkit.distributed.evaluation_queue import Key
-from labkit.distributed.replay_actor import DISK_SECONDS
-from labkit.errors import ServerGoneError, StalledError
-from labkit.replay.reverb_replay import TransitionWriter, connect, table_state
+from labkit.distributed.supervisor import process_status
+from labkit.environments.make import make_environment
+from labkit.errors import START_SECONDS, ServerGoneError, StalledError
+from labkit.replay.reverb_replay import TransitionWriter, table_state
+from labkit.replay.server import connect
 from labkit.replay.transitions import Transition
 from labkit.sac.actor import ActorPolicy
 from labkit.sac.agent import create_agent
-from labkit.sac.rollout import Collector, evaluate, random_policy
+from labkit.sac.rollout import Collector, Evaluation, evaluate, random_policy
 from labkit.training.components import COLLECT_SEED, NOISE_SEED, evaluation_seed
 
 PULL_STEPS = 10  # env steps after which a worker asks for newer weights, at the latest
 COUNT_STEPS = 50  # env steps after which it reads the table's counters, a call to the server
 WORKER_SEED = 10_000_019  # offset from one worker's seeds to the next
+UNLIMITED_SECONDS = 10**6  # eleven days: for waits that need a number
+DISK_SECONDS = 600  # to write or load a snapshot of the table, on a slow disk
+
+
+@attrs.frozen
+class RunContext:
+    """What all actors of a run get: its configuration and its places."""
+
+    config: SACConfig
+    make_env: bytes | None  # pickled, in place of `config.env_name`
+    sys_path: list[str]  # the driver's, where the module of `make_env` may be
+    checkpoints: Path  # that of the run directory, absolute
+    server_address: str  # `host:port` of the Reverb server
+    max_episode_steps: int | None = None  # None is the registered time limit
+
+    def environment(self, seed: int, *, collect: bool = False) -> PyEnvironment:
+        """A seeded environment, also for evaluation; Ray restarts a process in which it hangs."""
+        sys.path += [path for path in self.sys_path if path not in sys.path]
+        make_env = self.make_env and ray.cloudpickle.loads(self.make_env)
+        source, timeout = make_env or self.config.env_name, self.config.environment_timeout
+        bootstrap = self.config.bootstrap_time_limits or not collect
+        return make_environment(source, seed, self.max_episode_steps, bootstrap, timeout)
+
+
+def silence_limit(config: SACConfig) -> int:
+    """Seconds that an actor may be silent: longer than an environment may hang; 0 is no limit."""
+    return START_SECONDS + (config.environment_timeout or UNLIMITED_SECONDS)
 
 
 def actor_policy(config: SACConfig, env: PyEnvironment, seed: int | None) -> ActorPolicy:
@@ -38,126 +65,91 @@ def actor_policy(config: SACConfig, env: PyEnvironment, seed: int | None) -> Act
 
 
 class RolloutWorker:
-    """Collects with the newest weights it has, and writes transitions into the replay table.
+    """Collects with the newest weights; number 0, 1, … of `workers` that share the warm-up."""
 
-    Numbers begin at 0. All `workers` together take `warm_up_steps` env steps with random actions.
-    """
-
-    def __init__(self, context: RunContext, number: int, warm_up_steps: int, workers: int):
-        self._context, self._number = context, number
-        self._warm_up_steps, self._workers = warm_up_steps, workers
+    def __init__(self, context: RunContext, number: int, workers: int):
+        self._context, self._number, self._workers = context, number, workers
         self._version: int | None = None
-        self._made_at, self._warming_up = 0, True
-        self._collector: Collector | None = None
+        self._made_at = 0  # env steps when this version was made
 
-    def run(self) -> None:
-        """Collects until the process ends."""
-        self._parameters = self._context.wait_for_actor("parameter server")
+    def run(self, parameters: Any) -> None:
+        """Collects until the process ends; `parameters` is the parameter server's handle."""
+        config, self._parameters = self._context.config, parameters
         self._client = connect(self._context.server_address)
-        self._writer = self._new_writer()
-        env_steps = self._env_steps()
-        collector = self._prepare(env_steps)
-        while True:
-            left = self._warm_up_steps - env_steps
-            if self._warming_up and left <= 0:
-                # The warm-up did not use these weights, so their age counts from its end.
-                self._made_at = max(self._made_at, self._warm_up_steps)
-            self._warming_up = left > 0
-            if self._warming_up:
-                collector.policy = self._random_policy
-                collector.run(min(COUNT_STEPS, -(-left // self._workers)))
-                self._pull()
-                self._retry(self._writer.flush)
-            else:
-                collector.policy = self._policy
-                for _ in range(COUNT_STEPS // PULL_STEPS):
-                    collector.run(PULL_STEPS)
-                    self._pull()
-            # Read again and again: a table that was restarted empty needs a new warm-up.
-            env_steps = self._env_steps()
-
-    def _new_writer(self) -> TransitionWriter:
-        context = self._context
-        return TransitionWriter(context.server_address, context.config.recent_transitions)
-
-    def _env_steps(self) -> int:
-        """Those of all workers so far, from the table's counters."""
-        inserts = table_state(self._client, DISK_SECONDS).inserts
-        return inserts
-
-    def _prepare(self, env_steps: int) -> Collector:
-        """Environment, policies and collector; after a restart with other random numbers."""
-        config = self._context.config
-        seed = (config.seed + WORKER_SEED * self._number + env_steps) % 2**31
+        # After a restart with other random numbers.
+        seed = (config.seed + WORKER_SEED * self._number + self._env_steps()) % 2**31
         env = self._context.environment(seed + COLLECT_SEED, collect=True)
         self._policy = actor_policy(config, env, seed + NOISE_SEED)
-        self._random_policy = random_policy(env.action_spec(), seed + NOISE_SEED)
-        self._collector = Collector(
-            env, self._policy, self._write, self._pull, config.n_step, config.gamma
+        at_random = random_policy(env.action_spec(), seed + NOISE_SEED)
+        collector = self._collector = Collector(
+            env, at_random, self._store, self._pull, config.n_step, config.gamma
         )
-        return self._collector
+        self._open_writer()
+        while True:
+            # Read again and again: a table that was restarted empty needs a new warm-up.
+            left = config.initial_collect_steps - self._env_steps()
+            if left > 0:
+                collector.policy = at_random
+                collector.run(min(COUNT_STEPS, -(-left // self._workers)))
+                self._store(None)
+                continue
+            collector.policy = self._policy
+            for _ in range(COUNT_STEPS // PULL_STEPS):
+                self._pull()
+                collector.run(PULL_STEPS)
 
-    def _write(self, transition: Transition) -> None:
-        self._retry(lambda: self._writer.write(transition))
+    def _open_writer(self) -> None:
+        recent = self._context.config.recent_transitions
+        self._writer = TransitionWriter(self._context.server_address, recent)
 
-    def _retry(self, action: Callable[[], None]) -> None:
-        """Writes or flushes; waits for a server that is restarted."""
+    def _env_steps(self) -> int:
+        """Those of all workers so far, from the table's counters; waits for its server."""
+        return table_state(self._client, DISK_SECONDS).inserts
+
+    def _store(self, transition: Transition | None) -> None:
+        """Writes a transition, or flushes them all; waits for a server that is restarted."""
         try:
-            action()
+            self._writer.write(transition) if transition else self._writer.flush()
         except ServerGoneError:
-            table_state(
-                self._client, DISK_SECONDS
-            )  # waits for it; the last, unconfirmed rows are lost
+            self._env_steps()  # waits for it; the last, unconfirmed rows are lost
             self._writer.drop()
-            self._writer = self._new_writer()
+            self._open_writer()
         except StalledError:
-            pass  # nobody samples: the driver decides how long that may last
+            pass  # nobody samples: the learner decides how long that may last
 
     def _pull(self) -> None:
-        assert self._collector is not None
-        mean_return = self._collector.mean_return()
-        in_use = None if self._warming_up else self._version
-        answer = self._parameters.pull.remote(in_use, self._made_at, self._number, mean_return)
-        if (newest := ray.get(answer)) is not None:
-            self._version, self._made_at, weights = newest
-            self._policy.set_weights(weights)
+        """Gets newer weights, every few env steps and before each episode after the warm-up."""
+        if self._collector.policy is self._policy:
+            told = (self._version, self._made_at, self._number, self._collector.mean_return())
+            if (newest := ray.get(self._parameters.pull.remote(*told))) is not None:
+                self._version, self._made_at, weights = newest
+                self._policy.set_weights(weights)
 
+    @ray.method(concurrency_group="status")
     def status(self) -> dict[str, Any]:
-        """As `process_status`, with the env steps since the last restart."""
-        steps = 0 if self._collector is None else self._collector.env_steps
-        return {**process_status(), "env_steps": steps}
+        """See `process_status`."""
+        return process_status()
 
 
 class Evaluator:
     """Evaluates the weights that the learner sends, while training continues."""
 
     def __init__(self, context: RunContext):
-        self._context, self._episodes, self._final = context, 0, False
+        self._context, self._episodes = context, 0
+        self._env: PyEnvironment | None = None
 
-    def run(self) -> None:
-        """Evaluates until the process ends."""
+    def evaluate(self, weights: np.ndarray, final: bool) -> Evaluation:
+        """Plays the episodes of an interim or the final evaluation with `[parameters] float32`."""
         config = self._context.config
-        done: Key | None = None
-        parameters = self._context.wait_for_actor("parameter server")
-        learner = self._context.wait_for_actor("learner")
-        env = self._context.environment(config.seed)
-        policy = actor_policy(config, env, None)
-        while True:
-            request = ray.get(parameters.next_request.remote(done))
-            if request is None:
-                time.sleep(0.2)
-                continue
-            policy.set_weights(request.weights)
-            episodes = config.num_eval_episodes if request.final else config.interim_eval_episodes
-            seed = evaluation_seed(config, request.final)
-            self._episodes, self._final = 0, request.final
-            result = evaluate(env, policy, episodes, seed, self._count)
-            ray.get(learner.add_evaluation.remote(request.key, result))
-            done = request.key
+        if self._env is None:
+            self._env = self._context.environment(config.seed)
+            self._policy = actor_policy(config, self._env, None)
+        self._policy.set_weights(weights)
+        episodes = config.num_eval_episodes if final else config.interim_eval_episodes
+        self._episodes, count = 0, functools.partial(setattr, self, "_episodes")
+        return evaluate(self._env, self._policy, episodes, evaluation_seed(config, final), count)
 
-    def _count(self, done: int) -> None:
-        self._episodes = done
-
+    @ray.method(concurrency_group="status")
     def status(self) -> dict[str, Any]:
-        """As `process_status`, with the finished episodes of the final evaluation."""
-        return {**process_status(), "final_episodes": self._episodes * self._final}
+        """As `process_status`, with the finished episodes of the last evaluation."""
+        return {**process_status(), "episodes": self._episodes}

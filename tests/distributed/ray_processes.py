@@ -1,11 +1,15 @@
 """What the tests of the Ray executor share: a tiny environment, and eyes on real processes."""
 
+import contextlib
 import os
+import threading
 import time
-from pathlib import Path
 
 import gym
 import numpy as np
+import psutil
+
+from labkit.training import checkpoint
 
 ACTORS = ("ReplayActor", "ParameterServer", "LearnerActor", "RolloutWorker", "Evaluator")
 
@@ -30,53 +34,40 @@ class Line(gym.Env):
         return seen, -float(abs(action[0] - 0.3)), self.steps % 50 == 0, {}
 
 
-def descendants(pid: int) -> dict[int, str]:
-    """Every process below `pid` and the command line that it shows."""
-    parents, titles = {}, {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (entry / "stat").read_text().rpartition(")")[2].split()
-            if stat[0] != "Z":
-                parents[int(entry.name)] = int(stat[1])
-                titles[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ").strip()
-        except OSError:
-            continue
-    found, grown = {pid}, True
-    while grown:
-        more = {child for child, parent in parents.items() if parent in found} - found
-        grown = bool(more)
-        found |= more
-    return {child: titles[child] for child in found - {pid}}
+def descendants(pid: int | None = None) -> dict[int, str]:
+    """Every process below `pid`, or below this one, and the command line that it shows."""
+    found = {}
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            found[process.pid] = " ".join(process.cmdline())
+    return found
 
 
-def actor_pids(pid: int, kind: str) -> list[int]:
-    """The processes below `pid` in which Ray runs actors of a class."""
+def actor_pids(kind: str, pid: int | None = None) -> list[int]:
+    """The processes below `pid`, or below this one, in which Ray runs actors of a class."""
     return [p for p, title in descendants(pid).items() if title.startswith(f"ray::{kind}")]
 
 
 def listening(pids) -> dict[tuple[str, int], int]:
-    """(hexadecimal address, port) of every TCP socket on which these processes listen, and who."""
-    inodes = {}
-    for pid in pids:
-        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
-            try:
-                target = os.readlink(descriptor)
-            except OSError:
-                continue
-            if target.startswith("socket:["):
-                inodes[target[8:-1]] = pid
+    """(address, port) of every TCP socket on which these processes listen, and who."""
     found = {}
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in Path(table).read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                address, port = fields[1].split(":")
-                found[(address, int(port, 16))] = inodes[fields[9]]
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            for socket in psutil.Process(pid).net_connections("tcp"):
+                if socket.status == psutil.CONN_LISTEN:
+                    found[socket.laddr] = pid
     return found
 
 
-# 127.0.0.1, ::ffff:127.0.0.1 and ::1 as /proc/net/tcp and tcp6 write them
-LOOPBACK = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
+def alive(pids) -> list[str]:
+    """The command lines of those of these processes that run."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()))
+    return found
 
 
 def wait_until(condition, seconds: float, what: str):
@@ -86,3 +77,28 @@ def wait_until(condition, seconds: float, what: str):
         assert time.monotonic() - begin < seconds, f"{what}: not within {seconds} s"
         time.sleep(0.05)
     return value
+
+
+def last_saved(path) -> int:
+    """The gradient step of a run's newest checkpoint."""
+    return max(checkpoint.steps(path / "checkpoints"), default=0)
+
+
+@contextlib.contextmanager
+def meanwhile(action):
+    """Runs `action()` in a thread during the block, then presses Ctrl-C; raises its failure."""
+    failures = []
+
+    def run():
+        try:
+            action()
+        except BaseException as failure:
+            failures.append(failure)
+        finally:
+            os.kill(os.getpid(), 2)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield
+    thread.join(10)
+    assert not failures, failures

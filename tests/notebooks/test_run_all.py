@@ -75,20 +75,25 @@ def test_notebook_02_where_reverb_cannot_be_imported(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_notebook_04_on_two_nodes_with_a_token(tmp_path):
+def test_notebook_04_on_two_nodes_with_a_token(tmp_path, monkeypatch):
+    from ray._private import ray_constants
+    from ray._private.authentication import authentication_token_setup
     from ray.cluster_utils import Cluster
 
-    from labkit.distributed import ray_cluster
+    from labkit.distributed import cluster as ray_cluster
 
-    with ray_cluster.on_loopback():
-        ray_cluster.require_token()
-        head = {"num_cpus": 1, "_system_config": ray_cluster.SYSTEM}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
-        cluster.add_node(num_cpus=3)
-        try:
-            parameters = {**books.SMALL["04"], "address": cluster.address}
-            done = books.papermill(tmp_path, books.write_copy("04", tmp_path), **parameters)
-        finally:
-            cluster.shutdown()
+    # On loopback, and with the token of this user: as `ray_cluster.connection` starts it.
+    monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", False)
+    monkeypatch.setenv(ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, "0")
+    authentication_token_setup.enable_token_auth_by_default()
+    authentication_token_setup.ensure_token_if_auth_enabled(None, create_token_if_missing=True)
+    head = {"num_cpus": 1, "_system_config": ray_cluster.SYSTEM}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(num_cpus=3)
+    try:
+        parameters = {**books.SMALL["04"], "address": cluster.address}
+        done = books.papermill(tmp_path, books.write_copy("04", tmp_path), **parameters)
+    finally:
+        cluster.shutdown()
     assert done.returncode == 0, done.stderr[-3000:]
     books.check("04", nbformat.read(tmp_path / "out.ipynb", as_version=4), tmp_path)

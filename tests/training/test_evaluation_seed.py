@@ -8,7 +8,6 @@ import pytest
 
 import labkit
 from labkit.distributed import workers
-from labkit.distributed.evaluation_queue import EvaluationRequest
 from labkit.sac.rollout import Evaluation
 from labkit.training import local
 from labkit.training.components import evaluation_seed
@@ -61,26 +60,11 @@ def test_a_continued_run_is_scored_by_new_episodes(small_config, tmp_path, monke
 
 @pytest.mark.parametrize("final", [True, False])
 def test_the_evaluator_on_ray_plays_the_same_episodes(small_config, monkeypatch, final):
-    """Without Ray: `ray.get` returns what it is given, and a second request ends the loop."""
-    config = small_config(seed=7, num_iterations=11)
-    requests = iter([EvaluationRequest(11, 311, 5.0, np.zeros(3, np.float32), final, "a")])
-    parameters = SimpleNamespace(next_request=SimpleNamespace(remote=lambda done: next(requests)))
-    learner = SimpleNamespace(add_evaluation=SimpleNamespace(remote=lambda key, result: None))
-    actors = {"parameter server": parameters, "learner": learner}
-    context = SimpleNamespace(
-        config=config, wait_for_actor=actors.get, environment=lambda seed: None
-    )
-    seen = []
-
-    def play(env, policy, episodes, seed, after_episode):
-        seen.append((episodes, seed))
-        return SCORE
-
+    config, seen = small_config(seed=7, num_iterations=11), []
+    context = SimpleNamespace(config=config, environment=lambda seed: "environment")
     policy = SimpleNamespace(set_weights=lambda weights: None)
-    monkeypatch.setattr(workers, "ray", SimpleNamespace(get=lambda reference: reference))
     monkeypatch.setattr(workers, "actor_policy", lambda *arguments: policy)
-    monkeypatch.setattr(workers, "evaluate", play)
-    with pytest.raises(StopIteration):
-        workers.Evaluator(context).run()
+    monkeypatch.setattr(workers, "evaluate", lambda *given: seen.append(given[2:4]))
+    workers.Evaluator(context).evaluate(np.zeros(3, np.float32), final)
     episodes = config.num_eval_episodes if final else config.interim_eval_episodes
     assert seen == [(episodes, evaluation_seed(config, final))]

@@ -1,4 +1,4 @@
-"""Failures on purpose, for a lesson: a Ray actor of a running training is killed (notebook 04)."""
+"""Failures on purpose: a Ray actor of a running training is killed (notebook 04)."""
 
 import contextlib
 import threading
@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 import ray
 
-from labkit.distributed.context import NAMESPACE
-from labkit.distributed.supervisor import prefix_of_job
 from labkit.training.run import Run
 
 LOOK_SECONDS = 0.1
@@ -32,9 +30,12 @@ def kill_once(run: Run, actor: str) -> Iterator[list[int]]:
     def watch() -> None:
         while not over.wait(LOOK_SECONDS):
             logged = run.metrics().dropna(subset="critic_loss")
-            if len(logged) and _kill(actor):
-                killed.append(int(logged.gradient_step.max()))
-                return
+            if len(logged) and ray.is_initialized():
+                for name in ray.util.list_named_actors():
+                    if name.endswith(f" {actor}"):
+                        ray.kill(ray.get_actor(name), no_restart=False)  # Ray restarts it
+                        killed.append(int(logged.gradient_step.max()))
+                        return
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -43,15 +44,3 @@ def kill_once(run: Run, actor: str) -> Iterator[list[int]]:
     finally:
         over.set()
         thread.join()
-
-
-def _kill(actor: str) -> bool:
-    """Kills this process's actor, such that Ray restarts it; False if there is none."""
-    if not ray.is_initialized():
-        return False
-    named = ray.util.list_named_actors(all_namespaces=True)
-    names = [one["name"] for one in named if one["name"].endswith(f" {actor}")]
-    names = [name for name in names if name.startswith(prefix_of_job())]  # others share a cluster
-    for name in names:
-        ray.kill(ray.get_actor(name, NAMESPACE), no_restart=False)
-    return bool(names)

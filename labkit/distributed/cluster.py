@@ -1,0 +1,130 @@
+"""Ray: started on this machine's loopback interface, or a connection to a running cluster."""
+
+import contextlib
+import importlib.util
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+
+import psutil
+
+from labkit.errors import START_SECONDS, ParameterError, StalledError, first_line
+from labkit.parameters import invalid
+from labkit.runtime import quiet
+
+OBJECT_STORE_BYTES = 200_000_000  # for weights of about 0.3 MB
+# Ray gives its workers a lower priority than all other processes, so that they would starve, and
+# gives up on workers that start slowly on a busy machine.
+SYSTEM = {
+    "worker_niceness": 0,
+    "worker_register_timeout_seconds": START_SECONDS,
+    "agent_register_timeout_ms": 1000 * START_SECONDS,
+}
+CONNECT_SECONDS = 10
+
+
+def check_installed() -> None:
+    """Raises a `ParameterError` with what to install, if Ray is missing."""
+    if importlib.util.find_spec("ray") is None:
+        raise ParameterError("Ray is not installed here: pip install '.[ray]' in labkit's folder")
+
+
+@contextlib.contextmanager
+def connection(address: str | None, cpus: int) -> Iterator[None]:
+    """A connection to Ray for the length of a block; one that exists is used as it is.
+
+    Everyone who can reach a Ray cluster can run programs on it. So a Ray that is started here
+    listens on the loopback interface only; it requires a token, which is Ray's own default.
+
+    Args:
+        address: `host:port` of the head of a running cluster, or 'auto' for the one that this
+            machine belongs to; it stays running. None starts Ray on this machine and stops it.
+        cpus: number of CPUs that a Ray started here schedules on; it does not measure them.
+
+    Raises:
+        ParameterError: there is no such cluster, or it requires another token.
+        StalledError: Ray could not be started here.
+    """
+    check_installed()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+    from ray._private import ray_constants, worker
+
+    if ray.is_initialized():
+        yield
+        return
+    # Ray listens on the outward address, unless its constant says that the firewall of this system
+    # would ask the user. Its processes get it from the variable; this one may have read that.
+    ray_constants.ENABLE_RAY_CLUSTER = address is not None
+    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = str(int(address is not None))
+    # Ray opens its folder to every user; the one above it is ours alone.
+    folder = tempfile.TemporaryDirectory(
+        prefix="labkit-ray-", dir="/tmp", ignore_cleanup_errors=True
+    )
+    with folder, contextlib.ExitStack() as stack:
+        stack.callback(quiet()(ray.shutdown))
+        with quiet():
+            _start(f"{folder.name}/ray", cpus) if address is None else _connect(address)
+        # Ray has no option to hide its paragraphs about each failed process, for which the driver
+        # prints one line.
+        worker._worker_logs_enabled = False
+        stack.callback(setattr, worker, "_worker_logs_enabled", True)
+        yield
+
+
+def _start(folder: str, cpus: int) -> None:
+    import ray
+
+    for attempts_left in (2, 1, 0):  # Ray allows its start 30 s, too little on a busy machine
+        try:
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=folder,
+                _system_config=SYSTEM,
+            )
+            return
+        except Exception as error:  # Ray raises plain ones here, and leaves what it has started
+            for process in psutil.Process().children():
+                if folder in " ".join(process.cmdline()):
+                    process.kill()
+            if not attempts_left:
+                what = "Ray could not be started on this machine"
+                raise StalledError(f"{what}: {first_line(error)}") from None
+
+
+def _connect(address: str) -> None:
+    import ray
+
+    listens = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address  # as Ray
+    try:
+        if listens != "auto":  # where nothing listens, Ray itself would wait minutes
+            host, _, port = str(listens).rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError, OverflowError, ray.exceptions.RayError) as error:
+        # Ray's own message names the address only; the reason is in its cause, on several lines.
+        reason = getattr(error, "strerror", None) or " ".join(str(error.__cause__ or error).split())
+        allowed = "None, 'auto', or host:port of the head of a running Ray cluster, whose token "
+        allowed += f"this machine, one of its nodes, must have ({reason})"
+        raise invalid("address", address, allowed) from None
+
+
+def check_cpus(num_collectors: int) -> None:
+    """Rejects more workers than fit into a Ray that this process has already connected to.
+
+    Raises:
+        ParameterError: a rollout worker or the evaluator would wait for a CPU.
+    """
+    import ray
+
+    total = ray.cluster_resources().get("CPU", 0) if ray.is_initialized() else num_collectors + 1
+    if num_collectors >= total:
+        allowed = f"less than the {total:g} CPUs of the running Ray: the evaluator takes one"
+        raise invalid("num_collectors", num_collectors, allowed)

@@ -1,0 +1,301 @@
+"""The Ray executor's parts one by one, and what it rejects; without Ray."""
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import reverb
+from ray.exceptions import RayActorError, RayTaskError
+from ray_processes import Line
+
+import labkit
+from labkit.distributed import cluster, driver, replay_actor, supervisor
+from labkit.distributed.parameter_server import ParameterServer
+from labkit.errors import ActorLostError, DivergedError, ParameterError, StalledError
+from labkit.replay import reverb_replay
+from labkit.replay.server import free_port, limiter_state, start_server
+from labkit.replay.transitions import Layout, Transition
+from labkit.replay.uniform_replay import UniformReplay
+from labkit.teaching import fault_injection
+from labkit.training import checkpoint
+
+LOCK = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_collectors": 0}, r"`num_collectors` must be a whole number from 1.*, got 0"),
+        ({"num_collectors": "two"}, r"`num_collectors` must be .*, got 'two'"),
+        (
+            {"address": "localhost:1"},
+            r"`address` must be .*host:port.*refused.*, got 'localhost:1'",
+        ),
+        ({"address": "nowhere"}, r"`address` must be .*, got 'nowhere'"),
+        ({"address": ""}, r"`address` must be None, 'auto', or host:port of .*, got ''"),
+        ({"max_episode_steps": 0}, r"`max_episode_steps` must be .* or None\), got 0"),
+        (
+            {"make_env": lambda: Line(LOCK)},
+            r"`make_env` must be a class or a function that Ray can pickle .*lock.*, got <function",
+        ),
+    ],
+)
+def test_what_it_rejects(small_config, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParameterError, match=f"^{message}") as caught:
+        labkit.train_on_ray(small_config(env_name="Line"), **{"make_env": Line, **arguments})
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.glob("runs/*")), "nothing was begun"
+
+
+def test_only_reverb_can_be_written_to_from_other_processes(small_config):
+    with pytest.raises(ParameterError, match=r"`replay` must be .*, got 'tf_uniform'"):
+        labkit.train_on_ray(small_config(replay="tf_uniform"))
+
+
+def test_the_address_auto_is_that_of_the_environment_variable(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "localhost:1")
+    with (
+        pytest.raises(ParameterError, match=r"`address` must be .*refused.*, got 'auto'"),
+        cluster.connection("auto", 1),
+    ):
+        pytest.fail("there is none")
+
+
+def test_a_run_of_another_environment_is_rejected_before_ray_starts(small_config, tmp_path):
+    config = small_config(env_name="Line")
+    run = labkit.open_run(tmp_path, config)
+    run.check_environment(labkit.make_environment(Line))
+    rows = UniformReplay(Layout(1, 1), 10)
+    checkpoint.save(tmp_path / "checkpoints", 7, [np.ones(1)], {"executor": "ray"}, rows)
+    with pytest.raises(ParameterError, match="max_episode_steps: None there and 3 here"):
+        labkit.train_on_ray(config, run=run, make_env=Line, max_episode_steps=3)
+
+
+def test_a_run_of_the_other_executor_is_rejected_before_ray_starts(small_config, tmp_path):
+    config = small_config(env_name="Line")
+    run = labkit.open_run(tmp_path, config)
+    rows = UniformReplay(Layout(1, 1), 10)
+    checkpoint.save(tmp_path / "checkpoints", 7, [np.ones(1)], {"executor": "local"}, rows)
+    with pytest.raises(ParameterError, match=r"a run of labkit\.train_on_ray: labkit\.train "):
+        labkit.train_on_ray(config, run=run, make_env=Line)
+
+
+# --- replay
+
+
+def test_the_limiter_holds_the_configured_ratio(small_config):
+    per_insert, first, buffer = replay_actor.limits(labkit.SACConfig())
+    assert (per_insert, first, buffer) == (128, 5_000, 12_800), "half of a batch is recent"
+    uniform = labkit.SACConfig(recent_transitions=0)
+    assert replay_actor.limits(uniform) == (256, 5_000, 25_600)
+    slow = small_config(collect_steps_per_iteration=4, steps_per_call=1_000)
+    assert replay_actor.limits(slow) == (4, 300, 16 * 4_000)
+    tight = small_config(initial_collect_steps=5_000)  # more than the table holds
+    assert replay_actor.limits(tight)[1] == tight.replay_buffer_capacity
+
+
+def test_no_sample_is_drawn_before_the_whole_warm_up_is_inserted(small_config):
+    """Also where the table holds less than that: `labkit.train` completes its warm-up, too."""
+    tight = small_config(initial_collect_steps=1_000, replay_buffer_capacity=100)
+    fifo, limiter = reverb.selectors.Fifo, replay_actor.limiter_of(tight)
+    table = reverb.Table("rows", fifo(), fifo(), tight.replay_buffer_capacity, limiter)
+    server = start_server([table])
+    client = reverb.Client(f"localhost:{server.port}")
+    per_insert, _, buffer = replay_actor.limits(tight)
+    ahead = int(buffer / per_insert)  # rows that may be missing from the ratio
+    for row in range(tight.initial_collect_steps - ahead - 1):
+        client.insert(np.int64(row), {"rows": 1.0})
+    assert limiter_state(client, "rows").blocks_sample()
+    for row in range(2 * ahead):
+        client.insert(np.int64(row), {"rows": 1.0})
+    assert not limiter_state(client, "rows").blocks_sample()
+    server.stop()
+
+
+def test_the_replay_actor_opens_a_checkpoint_and_keeps_a_newer_table(tmp_path, monkeypatch):
+    layout, folder = Layout(2, 1), tmp_path / "checkpoints"
+    config = labkit.SACConfig(replay_buffer_capacity=100, batch_size=32, recent_transitions=0)
+    context = SimpleNamespace(
+        config=config, checkpoints=folder, server_address=f"localhost:{free_port()}"
+    )
+    table = reverb_replay.ReverbReplay(layout, 100, tmp_path / "table")
+    for t in range(10):
+        table.write(Transition([t, t], [t], t, 1, [t, t]))
+    saved = checkpoint.save(folder, 100, [np.ones(1)], {}, table)
+    table.close()
+
+    actor = replay_actor.ReplayActor(context, layout)
+    assert actor.status()["inserts"] is None
+    monkeypatch.setattr(replay_actor, "START_SECONDS", 0)
+    with pytest.raises(StalledError, match="restarted during a checkpoint"):
+        actor.save(str(folder / "partial"))  # as Ray repeats the call after a restart
+    assert not (folder / "partial").exists()
+    actor.open(saved.name)
+    assert actor.status()["inserts"] == 10
+    actor._table.write(Transition([0, 0], [0], 0, 1, [0, 0]))
+    actor._table.flush()
+    actor.open(saved.name)
+    assert actor.status()["inserts"] == 11, "a restarted learner finds the newer rows"
+    (folder / "partial").mkdir()  # a killed learner's
+    actor.save(str(folder / "partial"))
+    assert (folder / "partial" / "DONE").exists()
+    actor._table.close()
+
+
+# --- parameter server
+
+
+def test_the_parameter_server_measures_staleness(monkeypatch):
+    server, nan = ParameterServer(), float("nan")
+    assert server.pull(None, 0, 0, nan) is None
+    assert np.isnan(server.push(10, 1_010, np.ones(3, np.float32)))
+    version, env_step, weights = server.pull(None, 0, worker=0, mean_return=2.0)
+    assert (version, env_step) == (10, 1_010)
+    np.testing.assert_array_equal(weights, [1, 1, 1])
+    assert server.pull(10, 1_010, 1, mean_return=4.0) is None
+    assert server.push(60, 1_070, np.zeros(3, np.float32)) == 3.0
+    assert server.pull(10, 1_010, 0, 2.0)[0] == 60
+    assert server.pull(60, 1_070, 0, 2.0) is None
+    told = server.status()
+    assert (told["staleness_median"], told["staleness_max"]) == (0, 60)  # of 0, 60, 0
+
+
+# --- failures
+
+
+def dead():
+    return RayActorError(error_msg="The actor died.\n" + "a1" * 28 + " was lost: out of memory.")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (RayTaskError("work", "", DivergedError("a loss is NaN")), DivergedError, "a loss is NaN"),
+        (RayTaskError("work", "", ParameterError("no")), ParameterError, "no"),
+        (
+            dead(),
+            ActorLostError,
+            "learner failed and could not be restarted. Ray's reason: … was lost: out of memory.",
+        ),
+        (RayTaskError("work", "", dead()), ActorLostError, "learner failed and could not be .*"),
+    ],
+)
+def test_the_error_of_an_actor_is_one_line(monkeypatch, error, expected, message):
+    def get(_ref):
+        raise error
+
+    monkeypatch.setattr(supervisor.ray, "get", get)
+    with pytest.raises(expected, match=f"^{message}$") as caught:
+        supervisor.fetch("learner", "reference")
+    assert type(caught.value) is expected
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What each reference holds; `poll` finds all of them ready."""
+    held = {}
+
+    def get(ref):
+        if isinstance(held[ref], Exception):
+            raise held[ref]
+        return held[ref]
+
+    monkeypatch.setattr(supervisor.ray, "get", get)
+    monkeypatch.setattr(
+        supervisor.ray, "wait", lambda refs, **_: ([r for r in refs if r in held], [])
+    )
+    return held
+
+
+def supervised(*names, redundant):
+    made = supervisor.ActorSupervisor(limit=1)
+    for name in names:
+        made.actors[name] = supervisor.SupervisedActor(name, None, redundant, work=f"{name}'s work")
+        made.actors[name].pending = name
+    return made
+
+
+def test_a_lost_worker_is_dropped_while_there_is_another_one(answers):
+    made = supervised("worker 0", "worker 1", redundant=True)
+    answers["worker 0's work"] = answers["worker 0"] = dead()
+    (dropped,) = made.poll(0.1)
+    assert (dropped.name, list(made.actors)) == ("worker 0", ["worker 1"])
+    assert dropped.dropped.startswith("worker 0 failed and could not be restarted")
+    answers["worker 1"] = dead()
+    with pytest.raises(ActorLostError, match=r"^worker 1 failed"):
+        list(made.poll(0.1))
+
+
+def test_another_process_is_a_failure_and_silence_is_an_error(answers, monkeypatch):
+    monkeypatch.setattr(supervisor.ray, "available_resources", lambda: {"CPU": 2.0})
+    made = supervised("learner", redundant=False)
+    learner = made.actors["learner"]
+    for process, seconds, failed in (("a", 3, False), ("a", 5, False), ("b", 1, True)):
+        answers["learner"] = {"process": process, "cpu_seconds": seconds, "step": seconds}
+        learner.pending = "learner"
+        assert bool(list(made.poll(0.1))) == failed
+    assert (learner.before["step"], learner.cpu_seconds) == (5, 6)
+    answers.clear()
+    learner.pending = "learner"
+    assert not [failed for _ in range(8) for failed in made.poll(0.1)]
+    expected = "learner has not answered for 1 s; Ray has 2 free CPUs"
+    with pytest.raises(StalledError, match=expected):
+        list(made.poll(0.9))
+    assert made.failed == "learner"
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "env_steps", "gradient_steps"),
+    [
+        ("rollout worker 3", {}, 2 * reverb_replay.UNCONFIRMED - 1 + 4, 0),
+        ("replay", {"inserts": 530}, 90, 50),
+        ("learner", {"step": 260, "saved_step": 200}, 0, 60),
+        ("evaluator", {}, 0, 0),
+    ],
+)
+def test_what_a_failure_costs(monkeypatch, capsys, name, before, env_steps, gradient_steps):
+    killed = []
+    monkeypatch.setattr("ray.kill", lambda handle, no_restart: killed.append(handle))
+    status = {"step": 250, "saved_step": 200, "saved_env_step": 440}
+    learner = supervisor.SupervisedActor("learner", "its handle", False, status=status)
+    failed = supervisor.SupervisedActor(name, None, name.startswith("rollout"))
+    failed = learner if name == "learner" else failed
+    failed.before, failed.failed_for = before, 4.2
+    made = driver.Driver.__new__(driver.Driver)
+    made.config, made.faults = labkit.SACConfig(n_step=5), []
+    made.actors, made._replay_failed = {"learner": learner}, False
+    made._report(failed)
+    (fault,) = made.faults
+    assert (fault["actor"], fault["seconds"]) == (name, 4.2)
+    assert (fault["env_steps_lost"], fault["gradient_steps_lost"]) == (env_steps, gradient_steps)
+    assert f"{name} failed and was restarted after 4 s" in capsys.readouterr().out
+    assert killed == (["its handle"] if name == "replay" else [])
+    if name == "replay":
+        made._report(learner)  # which restarts with its table
+        assert len(made.faults) == 1, "one failure counts once"
+
+
+# --- a helper of notebook 04
+
+
+def test_an_actor_is_killed_once_after_the_first_losses(monkeypatch):
+    calls, once = [], threading.Event()
+    names = ["1a learner", "2b rollout worker 1", "3c rollout worker 11"]
+    ray = SimpleNamespace(
+        is_initialized=lambda: True,
+        util=SimpleNamespace(list_named_actors=lambda: names),
+        get_actor=lambda name: name,
+        kill=lambda name, no_restart: (calls.append((name, no_restart)), once.set()),
+    )
+    monkeypatch.setattr(fault_injection, "ray", ray)
+    monkeypatch.setattr(fault_injection, "LOOK_SECONDS", 0.01)
+    table = pd.DataFrame({"gradient_step": [0, 50, 100], "critic_loss": [np.nan, 1, 1]})
+    run = SimpleNamespace(metrics=lambda: table[:1])
+    with fault_injection.kill_once(run, "rollout worker 1") as killed:
+        assert not once.wait(0.1), "no losses yet"
+        run.metrics = lambda: table
+        assert once.wait(20)
+    assert (calls, killed) == ([("2b rollout worker 1", False)], [100])
