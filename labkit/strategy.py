@@ -23,7 +23,7 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
             without a GPU, N logical CPU devices, so that the same code runs anywhere).
         batch_size: the global batch, which the replicas share.
 
-    It prepares at least two logical CPU devices (see `several_replicas`), and on a host without a
+    It prepares at least two logical CPU devices (for a lesson), and on a host without a
     GPU as many as the strategy has replicas. This is possible only before TensorFlow's first
     operation.
 
@@ -96,28 +96,6 @@ def _prepare_logical_devices(count: int) -> None:
     with contextlib.suppress(RuntimeError):
         logical = [tf.config.LogicalDeviceConfiguration()] * count
         tf.config.set_logical_device_configuration(cpu, logical)
-
-
-def several_replicas(strategy: "tf.distribute.Strategy") -> "tf.distribute.Strategy":
-    """A strategy with two or more replicas, for experiments: this one, if it has them.
-
-    Otherwise it is a `MirroredStrategy` over two GPUs or, where there are fewer, over two logical
-    CPU devices, which share the cores.
-
-    Raises:
-        ParameterError: TensorFlow has started with a single CPU device. A `MirroredStrategy` over
-            devices that do not exist would wait for them without end.
-    """
-    import tensorflow as tf
-
-    if strategy.num_replicas_in_sync > 1:
-        return strategy
-    kind = "GPU" if len(tf.config.list_logical_devices("GPU")) > 1 else "CPU"
-    existing = len(tf.config.list_logical_devices(kind))
-    if existing < LEAST_LOGICAL_DEVICES:
-        allowed = "at least 2 here: restart the kernel, and let labkit.strategy.make_strategy run"
-        raise invalid("logical CPU devices", existing, f"{allowed} before TensorFlow's first step")
-    return tf.distribute.MirroredStrategy([f"/{kind.lower()}:{i}" for i in range(2)])
 
 
 def replica_slice(values: "tf.Tensor", replicas: int) -> "tf.Tensor":

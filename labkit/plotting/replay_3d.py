@@ -50,8 +50,8 @@ def record(
 ) -> Recording:
     """Plays one episode and writes it, with its viewer, as an HTML file; see `record_episode`.
 
-    The title is by default the name of the environment. `estimate`, such as `agent.estimated_q`,
-    maps observations `[n, obs]` and actions `[n, act]` to the Q `[n]` that a chart shows.
+    The title is by default the name of the environment. `estimate` maps observations
+    `[n, obs]` and actions `[n, act]` to the Q `[n]` that a chart shows.
 
     Raises:
         ParameterError: `max_steps` is not allowed, or `env` is not a PyBullet environment.

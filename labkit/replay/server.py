@@ -2,7 +2,6 @@
 
 import errno
 import functools
-import math
 import shutil
 import socket
 import tempfile
@@ -149,39 +148,6 @@ class LimiterState:
     def balance(self) -> float:
         """Inserts × samples_per_insert − samples."""
         return self.inserts * self.samples_per_insert - self.samples
-
-    def blocks_sample(self) -> str:
-        """Why the limiter blocks the next sample, as a sentence; empty if it does not."""
-        if self.size < self.min_size:
-            return (
-                f"{self.table!r} holds {count_of(self.size, 'item')}, its rate limiter requires "
-                f"{self.min_size} before it may be sampled"
-            )
-        missing = self.min_diff - (self.balance - 1)
-        if missing <= 0:
-            return ""
-        needed = math.ceil(missing / self.samples_per_insert)
-        return self._sentence(f"fall below {self.min_diff:g}", count_of(needed, "insert"))
-
-    def blocks_insert(self) -> str:
-        """Why the limiter blocks the next insert, as a sentence; empty if it does not."""
-        excess = self.balance + self.samples_per_insert - self.max_diff
-        if self.size + 1 <= self.min_size or excess <= 0:
-            return ""
-        needed = count_of(math.ceil(excess), "sample")
-        return self._sentence(f"rise above {self.max_diff:g}", needed)
-
-    def _sentence(self, bound: str, first: str) -> str:
-        return (
-            f"{self.table!r} has counted {count_of(self.inserts, 'insert')} and "
-            f"{count_of(self.samples, 'sample')}; its rate limiter does not let "
-            f"{self.samples_per_insert:g} × inserts − samples {bound}: {first} must come first"
-        )
-
-
-def count_of(number: int, noun: str) -> str:
-    """`1 item` or `2 items`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def limiter_state(client: reverb.Client, table: str) -> LimiterState:

@@ -14,7 +14,6 @@ import numpy as np
 if TYPE_CHECKING:  # TensorFlow takes seconds to load, and a collector does without
     import tensorflow as tf
     from tf_agents.environments.py_environment import PyEnvironment
-    from tf_agents.trajectories import trajectory
 
 SAMPLE_TIMEOUT_SECONDS = 120
 Scalar = Any  # a float, a np.float32 or an array [] float32, whichever the environment gives
@@ -132,24 +131,6 @@ def split(rows: "tf.Tensor", layout: Layout) -> Transition:
 
     observation, action, reward, discount, next_observation = tf.split(rows, layout.sizes, axis=1)
     return Transition(observation, action, reward[:, 0], discount[:, 0], next_observation)
-
-
-def unpack(rows: "tf.Tensor", layout: Layout) -> "trajectory.Transition":
-    """Turns rows `[batch, width] float32` into the `Transition` that a TF-Agents agent trains on.
-
-    Every row is an ordinary step (`step_type` MID). Only its discount tells whether the episode
-    terminated with it: 0 after a termination, not after a truncation.
-    """
-    import tensorflow as tf
-    from tf_agents.trajectories import policy_step, time_step, trajectory
-
-    observation, action, reward, discount, next_observation = split(rows, layout)
-    mid = tf.fill(tf.shape(reward), tf.constant(time_step.StepType.MID, tf.int32))
-    return trajectory.Transition(
-        time_step.TimeStep(mid, tf.zeros_like(reward), tf.ones_like(reward), observation),
-        policy_step.PolicyStep(action=action, state=(), info=()),
-        time_step.TimeStep(mid, reward, discount, next_observation),
-    )
 
 
 def joined(*batches: Any) -> Any:

@@ -120,20 +120,6 @@ class SeededSacAgent(sac_agent.SacAgent):
         drawn = tf.random.stateless_normal([rows, self.action_spec.shape[0]], seed)
         return replica_slice(drawn, tf.distribute.get_replica_context().num_replicas_in_sync)
 
-    def estimated_q(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """The lower estimate of both critics, in units of the scaled return.
-
-        Args:
-            observations: `[n, obs] float32`.
-            actions: `[n, act] float32`.
-
-        Returns:
-            `[n] float32`.
-        """
-        inputs = tf.constant(observations), tf.constant(actions)
-        critics = (self._critic_network_1, self._critic_network_2)
-        return np.minimum(*(_critic(network)(*inputs).numpy() for network in critics))
-
 
 def _critic(network: Any) -> losses.Critic:
     return lambda observation, action: network((observation, action), step_type=())[0]
@@ -219,16 +205,6 @@ def _adam(rate: float, config: SACConfig) -> tf.keras.optimizers.Optimizer:
         decay = tf.keras.optimizers.schedules.InverseTimeDecay
         return tf.keras.optimizers.Adam(decay(rate, steps, decay_rate=1.0))
     return tf.keras.optimizers.Adam(rate)
-
-
-def learned_variables(agent: SeededSacAgent) -> list[tf.Variable]:
-    """What the optimizers change: the actor, both critics and log α, always in this order.
-
-    The target critics are left out: they follow the critics, and `agent.initialize()` makes them
-    equal to the critics.
-    """
-    networks = (agent._actor_network, agent._critic_network_1, agent._critic_network_2)
-    return [*(v for network in networks for v in network.variables), agent._log_alpha]
 
 
 def trained_by(

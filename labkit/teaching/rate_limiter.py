@@ -4,6 +4,7 @@ When a rate limiter blocks a request, Reverb waits indefinitely and prints nothi
 here print the reason after a few seconds and raise `StalledError` at the time limit.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -12,12 +13,47 @@ from typing import Any
 import reverb
 
 from labkit.errors import StalledError
-from labkit.replay.server import LimiterState as LimiterState
-from labkit.replay.server import count_of, limiter_state
+from labkit.replay.server import LimiterState, limiter_state
 from labkit.runtime import in_background, quiet
 
 NOTICE_SECONDS = 3.0
 LIMIT_SECONDS = 30.0
+
+
+def blocks_sample(state: LimiterState) -> str:
+    """Why the limiter blocks the next sample, as a sentence; empty if it does not."""
+    if state.size < state.min_size:
+        return (
+            f"{state.table!r} holds {count_of(state.size, 'item')}, its rate limiter requires "
+            f"{state.min_size} before it may be sampled"
+        )
+    missing = state.min_diff - (state.balance - 1)
+    if missing <= 0:
+        return ""
+    needed = math.ceil(missing / state.samples_per_insert)
+    return _sentence(state, f"fall below {state.min_diff:g}", count_of(needed, "insert"))
+
+
+def blocks_insert(state: LimiterState) -> str:
+    """Why the limiter blocks the next insert, as a sentence; empty if it does not."""
+    excess = state.balance + state.samples_per_insert - state.max_diff
+    if state.size + 1 <= state.min_size or excess <= 0:
+        return ""
+    needed = count_of(math.ceil(excess), "sample")
+    return _sentence(state, f"rise above {state.max_diff:g}", needed)
+
+
+def _sentence(state: LimiterState, bound: str, first: str) -> str:
+    return (
+        f"{state.table!r} has counted {count_of(state.inserts, 'insert')} and "
+        f"{count_of(state.samples, 'sample')}; its rate limiter does not let "
+        f"{state.samples_per_insert:g} × inserts − samples {bound}: {first} must come first"
+    )
+
+
+def count_of(number: int, noun: str) -> str:
+    """`1 item` or `2 items`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def diagnose(client: reverb.Client, table: str, doing: str) -> str:
@@ -26,7 +62,7 @@ def diagnose(client: reverb.Client, table: str, doing: str) -> str:
         now = limiter_state(client, table)
     except StalledError as error:
         return str(error)
-    reason = now.blocks_sample() if doing == "sample" else now.blocks_insert()
+    reason = blocks_sample(now) if doing == "sample" else blocks_insert(now)
     return reason or (
         f"the rate limiter of {table!r} would allow the next {doing}: the table has "
         f"{count_of(now.size, 'item')}; is there a writer that has not flushed, or "
@@ -97,7 +133,7 @@ def sample(
     drawn: list[Any] = []
     while len(drawn) < count:
         wait = next(waits)
-        if limiter_state(client, table).blocks_sample():
+        if blocks_sample(limiter_state(client, table)):
             time.sleep(min(0.02, wait))
             continue
         with quiet():  # Reverb sometimes logs that it uses no network within a process

@@ -9,8 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from labkit.errors import StalledError
+from labkit.parameters import invalid
 from labkit.runtime import in_background
 from labkit.sac.agent import SeededSacAgent, create_agent
+from labkit.strategy import LEAST_LOGICAL_DEVICES
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -48,6 +50,26 @@ def within(
         return limited
 
     return limit
+
+
+def several_replicas(strategy: "tf.distribute.Strategy") -> "tf.distribute.Strategy":
+    """A strategy with two or more replicas, for experiments: this one, if it has them.
+
+    Otherwise it is a `MirroredStrategy` over two GPUs or, where there are fewer, over two logical
+    CPU devices, which share the cores.
+
+    Raises:
+        ParameterError: TensorFlow has started with a single CPU device. A `MirroredStrategy` over
+            devices that do not exist would wait for them without end.
+    """
+    if strategy.num_replicas_in_sync > 1:
+        return strategy
+    kind = "GPU" if len(tf.config.list_logical_devices("GPU")) > 1 else "CPU"
+    existing = len(tf.config.list_logical_devices(kind))
+    if existing < LEAST_LOGICAL_DEVICES:
+        allowed = "at least 2 here: restart the kernel, and let labkit.strategy.make_strategy run"
+        raise invalid("logical CPU devices", existing, f"{allowed} before TensorFlow's first step")
+    return tf.distribute.MirroredStrategy([f"/{kind.lower()}:{i}" for i in range(2)])
 
 
 def copy_agent(

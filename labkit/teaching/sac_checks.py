@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 from tf_agents.agents.sac.sac_agent import SacAgent
+from tf_agents.trajectories import policy_step, time_step, trajectory
 
 from labkit.errors import RunError
-from labkit.replay.transitions import Transition, layout_of, pack
+from labkit.replay.transitions import Layout, Transition, layout_of, pack, split
 from labkit.sac.agent import ACTOR_NOISE, CRITIC_NOISE
 from labkit.sac.rollout import Collector, random_policy
 
@@ -51,6 +52,49 @@ def networks_of(agent: "SeededSacAgent") -> SimpleNamespace:
         targets=(agent._target_critic_network_1, agent._target_critic_network_2),
         log_alpha=agent._log_alpha,
     )
+
+
+def unpack(rows: tf.Tensor, layout: Layout) -> trajectory.Transition:
+    """Turns rows `[batch, width] float32` into the `Transition` that a TF-Agents agent trains on.
+
+    Every row is an ordinary step (`step_type` MID). Only its discount tells whether the episode
+    terminated with it: 0 after a termination, not after a truncation.
+    """
+    observation, action, reward, discount, next_observation = split(rows, layout)
+    mid = tf.fill(tf.shape(reward), tf.constant(time_step.StepType.MID, tf.int32))
+    return trajectory.Transition(
+        time_step.TimeStep(mid, tf.zeros_like(reward), tf.ones_like(reward), observation),
+        policy_step.PolicyStep(action=action, state=(), info=()),
+        time_step.TimeStep(mid, reward, discount, next_observation),
+    )
+
+
+def estimated_q(
+    agent: "SeededSacAgent", observations: np.ndarray, actions: np.ndarray
+) -> np.ndarray:
+    """The lower estimate of both critics, in units of the scaled return.
+
+    Args:
+        agent: whose critics are asked.
+        observations: `[n, obs] float32`.
+        actions: `[n, act] float32`.
+
+    Returns:
+        `[n] float32`.
+    """
+    inputs = tf.constant(observations), tf.constant(actions)
+    critics = (agent._critic_network_1, agent._critic_network_2)
+    return np.minimum(*(network(inputs, step_type=())[0].numpy() for network in critics))
+
+
+def learned_variables(agent: "SeededSacAgent") -> list[tf.Variable]:
+    """What the optimizers change: the actor, both critics and log α, always in this order.
+
+    The target critics are left out: they follow the critics, and `agent.initialize()` makes them
+    equal to the critics.
+    """
+    networks = (agent._actor_network, agent._critic_network_1, agent._critic_network_2)
+    return [*(v for network in networks for v in network.variables), agent._log_alpha]
 
 
 def random_rows(env: "PyEnvironment", config: "SACConfig") -> np.ndarray:

@@ -10,6 +10,7 @@ import pandas as pd
 from labkit.parameters import grouped
 from labkit.plotting.video import MAX_BYTES, Recording, record_episode
 from labkit.sac.rollout import play
+from labkit.teaching.sac_checks import estimated_q
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -119,7 +120,7 @@ def estimates(
             following = reward + config.gamma * float(played[step].discount) * following
             returned[step] = following
         table = pd.DataFrame({"episode": episode, "step": np.arange(len(played))})
-        table["estimated"] = agent.estimated_q(observations, actions)
+        table["estimated"] = estimated_q(agent, observations, actions)
         table["returned"] = returned
         complete = _complete_steps(len(played), float(played[-1].discount), config)
         parts.append(table[table.step < complete])

@@ -19,6 +19,7 @@ from labkit.replay.server import free_port, limiter_state, start_server
 from labkit.replay.transitions import Layout, Transition
 from labkit.replay.uniform_replay import UniformReplay
 from labkit.teaching import fault_injection
+from labkit.teaching.rate_limiter import blocks_sample
 from labkit.training import checkpoint
 
 LOCK = threading.Lock()
@@ -108,10 +109,10 @@ def test_no_sample_is_drawn_before_the_whole_warm_up_is_inserted(small_config):
     ahead = int(buffer / per_insert)  # rows that may be missing from the ratio
     for row in range(tight.initial_collect_steps - ahead - 1):
         client.insert(np.int64(row), {"rows": 1.0})
-    assert limiter_state(client, "rows").blocks_sample()
+    assert blocks_sample(limiter_state(client, "rows"))
     for row in range(2 * ahead):
         client.insert(np.int64(row), {"rows": 1.0})
-    assert not limiter_state(client, "rows").blocks_sample()
+    assert not blocks_sample(limiter_state(client, "rows"))
     server.stop()
 
 

@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from labkit.replay.transitions import Layout, Transition, split, unpack
+from labkit.replay.transitions import Layout, Transition, split
 from labkit.sac import losses
 from labkit.sac.agent import ACTOR_NOISE, CRITIC_NOISE, _critic
 from labkit.strategy import make_strategy, replica_slice
-from labkit.teaching.sac_checks import library_loss
+from labkit.teaching.sac_checks import library_loss, unpack
 
 LAYOUT = Layout(28, 8)
 

@@ -6,11 +6,12 @@ import tensorflow as tf
 
 from labkit.environments.make import make_environment
 from labkit.errors import ParameterError
-from labkit.replay.transitions import Layout, unpack
+from labkit.replay.transitions import Layout
 from labkit.sac import agent as agents
 from labkit.sac.update import flat_weights, make_steps, make_update
 from labkit.strategy import make_strategy
 from labkit.symmetry import REFLECTIONS
+from labkit.teaching.sac_checks import learned_variables, unpack
 
 LAYOUT = Layout(28, 8)
 DEVICE = tf.distribute.get_strategy()
@@ -220,7 +221,7 @@ def test_learned_variables_make_another_agent_act_and_judge_alike(make_agent):
     """Actor, critics and log α; `initialize` then makes the targets equal to the critics."""
     mine, theirs = (make_agent(seed=seed) for seed in (1, 2))
     mine._log_alpha.assign(-1.5)
-    pairs = zip(agents.learned_variables(mine), agents.learned_variables(theirs), strict=True)
+    pairs = zip(learned_variables(mine), learned_variables(theirs), strict=True)
     for variable, copy in pairs:
         copy.assign(variable)
     theirs.initialize()
