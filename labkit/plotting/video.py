@@ -220,5 +220,5 @@ def video_html(files: Sequence[Path], titles: Sequence[str]) -> str:
         data = base64.b64encode(file.read_bytes()).decode()
         figures += f"""<figure style="margin:0;flex:1 1 280px;max-width:480px">
             <figcaption>{title}</figcaption><video controls loop muted playsinline style="{box}"
-            aria-label="{title}" src="data:video/mp4;base64,{data}"></video></figure>"""
+            aria-label="Video of {title}" src="data:video/mp4;base64,{data}"></video></figure>"""
     return f'<div style="display:flex;flex-wrap:wrap;gap:12px">{figures}</div>'
