@@ -53,7 +53,9 @@ def ray():
 def logged(run):
     """The gradient steps of the rows with losses."""
     table = run.metrics()
-    return table.gradient_step[table.critic_loss.notna()].tolist()
+    return (
+        table.dropna(subset="critic_loss").gradient_step.tolist() if "critic_loss" in table else []
+    )
 
 
 def goes_on(run, steps=50):
