@@ -78,7 +78,6 @@ def train_on_ray(
     if config.replay != "reverb":
         allowed = "'reverb' on Ray, where other processes write to the table"
         raise invalid("replay", config.replay, allowed)
-    cluster.check_cpus(num_collectors)
     import ray
 
     from labkit.distributed.workers import RunContext
@@ -103,7 +102,6 @@ def train_on_ray(
             return opened
         warn_once()
         stack.enter_context(cluster.connection(address, cpus=num_collectors + 1))
-        cluster.check_cpus(num_collectors)  # those of a cluster are known now
         server = f"{ray.util.get_node_ip_address()}:{free_port()}"
         paths, folder = list(map(os.path.abspath, sys.path)), opened.path.resolve() / "checkpoints"
         context = RunContext(config, pickled, paths, folder, server, max_episode_steps)

@@ -79,7 +79,7 @@ def _in_n_step(module):
 
 def _in_policies(module):
     def policy(_, made, agent, seed=None):
-        record("policy", seed=seed)
+        record("policy", seed=seed, repeat=made.action_repeat)
 
     def weights(_, made, flat):
         random = getattr(made, "_random", None)
@@ -87,6 +87,19 @@ def _in_policies(module):
 
     after(module.ActorPolicy, "set_weights", weights)
     after(module.ActorPolicy, "__init__", policy)
+    make = module.random_policy
+
+    def random_policy(action_spec, seed, repeat=1):
+        record("random policy", seed=seed, repeat=repeat)
+        draw = make(action_spec, seed)
+
+        def act(observation):
+            record("random action", seed=seed)
+            return draw(observation)
+
+        return module.RepeatedPolicy(act, repeat)
+
+    module.random_policy = random_policy
 
 
 def _in_make(module):
@@ -148,19 +161,6 @@ def _in_evaluation(module):
         record("evaluation", episodes=episodes, seed=seed, deterministic=policy._random is None)
 
     after(module, "evaluate", describe)
-    make = module.random_policy
-
-    def random_policy(action_spec, seed):
-        record("random policy", seed=seed)
-        draw = make(action_spec, seed)
-
-        def act(observation):
-            record("random action", seed=seed)
-            return draw(observation)
-
-        return act
-
-    module.random_policy = random_policy
 
 
 def _in_uniform(module):
