@@ -41,10 +41,11 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
     Args:
         address: `host:port` of the head of a running cluster, or 'auto' for the one that this
             machine belongs to; it stays running. None starts Ray on this machine and stops it.
-        cpus: number of CPUs that a Ray started here schedules on; it does not measure them.
+        cpus: number of CPUs that a Ray started here schedules on, without measuring them, or that
+            another one must have: one for each rollout worker, and one for the evaluator.
 
     Raises:
-        ParameterError: there is no such cluster, or it requires another token.
+        ParameterError: there is no such cluster, it requires another token, or has too few CPUs.
         StalledError: Ray could not be started here.
     """
     check_installed()
@@ -53,6 +54,7 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
     from ray._private import ray_constants, worker
 
     if ray.is_initialized():
+        _check_cpus(cpus)
         yield
         return
     # Ray listens on the outward address, unless its constant says that the firewall of this system
@@ -67,6 +69,7 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
         stack.callback(quiet()(ray.shutdown))
         with quiet():
             _start(f"{folder.name}/ray", cpus) if address is None else _connect(address)
+        _check_cpus(cpus)
         # Ray has no option to hide its paragraphs about each failed process, for which the driver
         # prints one line.
         worker._worker_logs_enabled = False
@@ -116,15 +119,9 @@ def _connect(address: str) -> None:
         raise invalid("address", address, allowed) from None
 
 
-def check_cpus(num_collectors: int) -> None:
-    """Rejects more workers than fit into a Ray that this process has already connected to.
-
-    Raises:
-        ParameterError: a rollout worker or the evaluator would wait for a CPU.
-    """
+def _check_cpus(cpus: int) -> None:
     import ray
 
-    total = ray.cluster_resources().get("CPU", 0) if ray.is_initialized() else num_collectors + 1
-    if num_collectors >= total:
+    if (total := ray.cluster_resources().get("CPU", 0)) < cpus:
         allowed = f"less than the {total:g} CPUs of the running Ray: the evaluator takes one"
-        raise invalid("num_collectors", num_collectors, allowed)
+        raise invalid("num_collectors", cpus - 1, allowed)

@@ -17,7 +17,7 @@ from labkit.errors import first_line, storage
 from labkit.parameters import check_int, invalid
 from labkit.replay.reverb_replay import UNCONFIRMED
 from labkit.replay.server import free_port, warn_once
-from labkit.replay.transitions import layout_of
+from labkit.replay.transitions import Layout, layout_of
 from labkit.strategy import learner_gpus
 from labkit.training import checkpoint
 from labkit.training.components import MakeEnv, check_config_and_run, make_environments
@@ -35,6 +35,7 @@ from labkit.training.run import (
 
 if TYPE_CHECKING:  # Ray may not be installed
     from labkit.distributed.supervisor import SupervisedActor
+    from labkit.distributed.workers import RunContext
 
 RAY_SUMMARY = "ray.json"  # in the run directory
 SAVE_SECONDS = 60.0  # for the last checkpoint of a run that an error ends
@@ -77,11 +78,12 @@ def train_on_ray(
     if config.replay != "reverb":
         allowed = "'reverb' on Ray, where other processes write to the table"
         raise invalid("replay", config.replay, allowed)
-    cluster.check_cpus(num_collectors)
-    from ray import cloudpickle
+    import ray
+
+    from labkit.distributed.workers import RunContext
 
     try:
-        pickled = None if make_env is None else cloudpickle.dumps(make_env)
+        pickled = None if make_env is None else ray.cloudpickle.dumps(make_env)
     except Exception as error:  # of any kind: a user's object may define how it is pickled
         allowed = "a class or a function that Ray can pickle for its processes"
         raise invalid("make_env", make_env, f"{allowed} ({first_line(error)})") from None
@@ -100,14 +102,16 @@ def train_on_ray(
             return opened
         warn_once()
         stack.enter_context(cluster.connection(address, cpus=num_collectors + 1))
-        cluster.check_cpus(num_collectors)  # those of a cluster are known now
-        driver = Driver(config, opened, num_collectors, pickled, environments[0], max_episode_steps)
-        with stop_request() as stop, name_last_checkpoint(driver.folder):
+        server = f"{ray.util.get_node_ip_address()}:{free_port()}"
+        paths, folder = list(map(os.path.abspath, sys.path)), opened.path.resolve() / "checkpoints"
+        context = RunContext(config, pickled, paths, folder, server, max_episode_steps)
+        driver = Driver(context, opened, num_collectors, layout_of(environments[0]))
+        with stop_request() as stop, name_last_checkpoint(folder):
             driver.watch(stop)
-    saved = checkpoint.steps(driver.folder)
+    saved = checkpoint.steps(folder)
     if stop and not saved:
         raise KeyboardInterrupt("before its first checkpoint")
-    print(checkpoint.summary(driver.folder))
+    print(checkpoint.summary(opened.path / "checkpoints"))
     if stop:
         total = config.num_iterations
         print(f"stopped at gradient step {saved[-1]} of {total}; run this again to resume")
@@ -127,41 +131,27 @@ class Driver:
                                  answered, the steps lost, `dropped` if it was not restarted
     """
 
-    def __init__(
-        self,
-        config: SACConfig,
-        run: Run,
-        workers: int,
-        make_env: bytes | None,
-        env: Any,
-        max_episode_steps: int | None,
-    ):
-        import ray
-
+    def __init__(self, context: "RunContext", run: Run, workers: int, layout: Layout):
         from labkit.distributed.learner_actor import LearnerActor
         from labkit.distributed.parameter_server import ParameterServer
         from labkit.distributed.replay_actor import ReplayActor
         from labkit.distributed.supervisor import ActorSupervisor
-        from labkit.distributed.workers import Evaluator, RolloutWorker, RunContext, silence_limit
+        from labkit.distributed.workers import Evaluator, RolloutWorker, silence_limit
 
-        self.config, self.run, self._begin = config, run, time.monotonic()
-        self.folder = run.path.resolve() / "checkpoints"
+        self.config, self.run, self._begin = context.config, run, time.monotonic()
         file = run.path / RAY_SUMMARY
         self.faults = json.loads(file.read_text())["faults"] if file.exists() else []
         self._write({"faults": self.faults})  # a run that is killed was on Ray, too
         self._stopping = self._replay_failed = False
-        node = ray.util.get_node_ip_address()
-        server = f"{node}:{free_port()}"
-        paths = [os.path.abspath(path) for path in sys.path]
-        context = RunContext(config, make_env, paths, self.folder, server, max_episode_steps)
+        node = context.server_address.rpartition(":")[0]
         here: dict[str, Any] = {"num_cpus": 0, "resources": {f"node:{node}": 0.001}}
         anywhere: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
-        self.supervisor = ActorSupervisor(silence_limit(config))
+        self.supervisor = ActorSupervisor(silence_limit(self.config))
         start = self.supervisor.start_actor
-        replay = start("replay", ReplayActor, context, layout_of(env), **here).handle
+        replay = start("replay", ReplayActor, context, layout, **here).handle
         parameters = start("parameter server", ParameterServer, **here).handle
         evaluator = start("evaluator", Evaluator, context, **anywhere).handle
-        here["num_gpus"] = learner_gpus(config.strategy)
+        here["num_gpus"] = learner_gpus(self.config.strategy)
         learner = start("learner", LearnerActor, context, **here)
         learner.work = learner.handle.train.remote(replay, parameters, evaluator)
         for number in range(workers):

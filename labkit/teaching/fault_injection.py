@@ -29,12 +29,12 @@ def kill_once(run: Run, actor: str) -> Iterator[list[int]]:
 
     def watch() -> None:
         while not over.wait(LOOK_SECONDS):
-            logged = run.metrics().dropna(subset="critic_loss")
-            if len(logged) and ray.is_initialized():
+            step = run.metrics().gradient_step.max()  # NaN before the first row
+            if step > 0 and ray.is_initialized():
                 for name in ray.util.list_named_actors():
                     if name.endswith(f" {actor}"):
                         ray.kill(ray.get_actor(name), no_restart=False)  # Ray restarts it
-                        killed.append(int(logged.gradient_step.max()))
+                        killed.append(int(step))
                         return
 
     thread = threading.Thread(target=watch, daemon=True)

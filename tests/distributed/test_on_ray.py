@@ -53,7 +53,9 @@ def ray():
 def logged(run):
     """The gradient steps of the rows with losses."""
     table = run.metrics()
-    return table.gradient_step[table.critic_loss.notna()].tolist()
+    return (
+        table.dropna(subset="critic_loss").gradient_step.tolist() if "critic_loss" in table else []
+    )
 
 
 def goes_on(run, steps=50):
@@ -96,7 +98,7 @@ def test_more_workers_than_cpus_are_rejected(ray, small_config, tmp_path, monkey
     expected = r"^`num_collectors` must be less than the 3 CPUs of the running Ray: .*, got 3$"
     with pytest.raises(ParameterError, match=expected):
         labkit.train_on_ray(small_config(env_name="Line"), 3, make_env=Line)
-    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+    assert not list(tmp_path.glob("runs/*")), "nothing was begun"
 
 
 def test_a_small_run_resumes_and_its_environment_is_found(ray, small_config, tmp_path, monkeypatch):
