@@ -1,7 +1,4 @@
-"""Checks that everything labkit needs works on this machine: `labkit doctor`.
-
-`ok` and `note` are fine, `fails` is not.
-"""
+"""Checks that everything labkit needs works on this machine: `labkit doctor`."""
 
 import importlib.metadata
 import platform
@@ -9,7 +6,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +13,11 @@ import psutil
 
 from labkit import __version__, quiet
 from labkit.environments.make import MINITAUR, make_environment
-from labkit.errors import first_line
+from labkit.errors import ParameterError, first_line
 from labkit.replay.server import faces_outward
 from labkit.runtime import cpu_cores, installed_version
 
 LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"  # in a checkout only
-# Whether dm-reverb has a wheel for this system; requirements.lock has the same condition.
-HAS_REVERB = sys.platform == "linux" and platform.machine() == "x86_64"
 RAY_SECONDS = 120
 RAY_TASK = """
 from labkit.distributed import cluster
@@ -31,42 +25,46 @@ with cluster.connection(None, cpus=1):
     import ray
     print(ray.get(ray.remote(lambda: 6 * 7).remote()))
 """
-OK, NOTE, FAILS = "ok", "note", "fails"
-Finding = tuple[str, str]  # status, one line
 
 
-def versions() -> Finding:
+class NoteError(ParameterError):  # `quiet` hides the output before it
+    """What is no failure, but limits what this machine can do."""
+
+
+def versions() -> str:
     """Compares the installed packages with requirements.lock; in a wheel, with labkit's pins."""
-    lines = importlib.metadata.requires("labkit") or ()
-    if LOCK.is_file():
-        lines = LOCK.read_text().splitlines()
-    pins = dict(re.findall(r"^([\w.-]+)==([^\s;]+)(?!.*extra)", "\n".join(lines), re.M))
-    if not HAS_REVERB:
-        pins.pop("dm-reverb", None)
+    text = "\n".join(importlib.metadata.requires("labkit") or ())
+    text = LOCK.read_text() if LOCK.is_file() else text
+    pins = dict(re.findall(r"^([\w.-]+)==([^\s;]+)(?!.*extra)", text, re.M))
     found = {name: installed_version(name) or "missing" for name in pins}
+    if found.get("dm-reverb") == "missing":  # it has no builds for some systems: see `reverb`
+        del pins["dm-reverb"]
     differing = [f"{n} is {found[n]}, not {pins[n]}" for n in pins if found[n] != pins[n]]
-    return (FAILS, "; ".join(differing[:3])) if differing else (OK, f"{len(pins)} packages fit")
+    assert not differing, "; ".join(differing[:3])
+    return f"{len(pins)} packages have the versions of labkit's lock"
 
 
-def memory() -> Finding:
+def memory() -> str:
     """Free memory; a full replay table of the Minitaur takes two gigabytes."""
     free = psutil.virtual_memory().available / 2**30
-    return (OK if free > 4 else NOTE), f"{free:.1f} GiB free; a long run needs 4"
+    if free < 4:
+        raise NoteError(f"{free:.1f} GiB free: enough for short runs; a long one needs 4")
+    return f"{free:.1f} GiB free"
 
 
-def devices() -> Finding:
+def devices() -> str:
     """The devices of TensorFlow, and a matrix product."""
     import tensorflow as tf
 
     assert np.allclose(tf.ones([64, 64]) @ tf.ones([64, 64]), 64), "a matrix product is wrong"
     gpus = tf.config.list_physical_devices("GPU")
-    return OK, f"TensorFlow {tf.__version__}: {len(gpus) or 'no'} GPU, {cpu_cores()} CPU cores"
+    return f"TensorFlow {tf.__version__}: {len(gpus) or 'no'} GPU, {cpu_cores()} CPU cores"
 
 
-def reverb() -> Finding:
+def reverb() -> str:
     """Writes and samples a transition; a note if other hosts can reach the servers."""
-    if not HAS_REVERB:
-        return NOTE, "there are no builds for this system: train with replay=tf_uniform"
+    if installed_version("dm-reverb") is None:
+        raise NoteError("not installed (it has builds for Linux x86-64): use replay=tf_uniform")
     from labkit.replay.reverb_replay import ReverbReplay
     from labkit.replay.transitions import Layout, Transition
 
@@ -78,48 +76,49 @@ def reverb() -> Finding:
     finally:
         table.close()
     if faces_outward():
-        return NOTE, "works; other hosts can reach its servers, without a password"
-    return OK, "wrote and sampled a transition; only this host can reach the server"
+        raise NoteError("works; other hosts can reach its servers, without a password")
+    return "wrote and sampled a transition; only this host can reach the server"
 
 
-def video() -> Finding:
+def video() -> str:
     """Renders frames of the Minitaur without a display, and writes them as a video."""
     from labkit.plotting.video import record_episode
 
+    env, still = make_environment(MINITAUR, seed=0), np.zeros(8, np.float32)
     with tempfile.TemporaryDirectory() as folder:
-        env, still = make_environment(MINITAUR, seed=0), np.zeros(8, np.float32)
         one = record_episode(env, lambda _: still, Path(folder) / "v.mp4", max_steps=8)
     assert one.frames[0].std() > 0, "the picture is blank"
-    return OK, f"rendered {'×'.join(map(str, one.frames[0].shape[1::-1]))} and wrote an MP4"
+    return "rendered the Minitaur and wrote an MP4"
 
 
-def ray() -> Finding:
+def ray() -> str:
     """Runs one task in a Ray worker process; only notebook 04 and `train_on_ray` need it."""
-    if (version := installed_version("ray")) is None:
-        return NOTE, "not installed; only notebook 04 needs it (pip install '.[ray]')"
+    if installed_version("ray") is None:
+        raise NoteError("not installed; only notebook 04 needs it (pip install '.[ray]')")
     command = [sys.executable, "-c", RAY_TASK]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RAY_SECONDS)
     except subprocess.TimeoutExpired:  # a busy machine
-        return NOTE, f"Ray {version}: no answer in {RAY_SECONDS} s; only notebook 04 needs it"
+        raise NoteError(f"no answer in {RAY_SECONDS} s; only notebook 04 needs it") from None
     assert done.stdout.strip() == "42", (done.stderr.strip() or "no answer").splitlines()[-1]
-    return OK, f"Ray {version}: a task returned its result"
+    return "a task returned its result"
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (versions, memory, devices, reverb, video, ray)
+CHECKS = (versions, memory, devices, reverb, video, ray)
 
 
 def run_checks() -> int:
-    """Prints a line for each check; returns the exit status, 1 if a check fails or raises."""
+    """Prints a line for each check: ok, note or fails; returns 1 if one fails, else 0."""
     print(f"labkit {__version__}, Python {platform.python_version()}, {platform.platform()}")
     failed = 0
     for check in CHECKS:
         try:
             with quiet():
-                status, text = check()
+                status, text = "ok", check()
         except Exception as error:
-            status, text = FAILS, f"{type(error).__name__}: {first_line(error)}"
-        failed += status == FAILS
+            status = "note" if isinstance(error, NoteError) else "fails"
+            text = first_line(error)
+        failed += status == "fails"
         print(f"  {status:<6} {check.__name__:<10} {text}", flush=True)
     print(f"{failed} of {len(CHECKS)} checks fail" if failed else "everything works here")
-    return 1 if failed else 0
+    return int(failed > 0)

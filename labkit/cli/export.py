@@ -113,7 +113,7 @@ def onnx_model(arrays: Mapping[str, np.ndarray]) -> bytes:
 def model_card(run_dir: Path, arrays: Mapping[str, np.ndarray]) -> str:
     """The card in the format of Hugging Face, YAML and Markdown; every value is escaped."""
     config, content, table = read_config(run_dir), read_content(run_dir), read_metrics(run_dir)
-    values: dict[str, Any] = {"score": "none: the run has not finished", **content["config"]}
+    values: dict[str, Any] = {"score": "none, the run has not finished", **content["config"]}
     if is_finished(run_dir, config):
         (*_, returns) = table.eval_returns[table.eval_returns.map(len) > 0]
         mean, deviation = np.mean(returns), np.std(returns)

@@ -17,12 +17,9 @@ Pairs = tuple[tuple[str, str], ...]
 PATH = click.Path(path_type=Path)
 NOTEBOOK = click.argument("notebook", type=PATH)
 RUN = click.argument("run_dir", metavar="RUN", type=PATH)
+HELP = "Set a parameter of the notebook, or any field of SACConfig; may be repeated."
 PARAMETERS = click.option(
-    *("-p", "--parameters", "pairs"),
-    nargs=2,
-    multiple=True,
-    metavar="NAME VALUE",
-    help="Set a parameter of the notebook, or any field of SACConfig; may be repeated.",
+    "-p", "--parameters", "pairs", nargs=2, multiple=True, metavar="NAME VALUE", help=HELP
 )
 
 

@@ -58,14 +58,11 @@ class Notebook:
     def check(self, texts: dict[str, str]) -> tuple[dict[str, Any], SACConfig | None]:
         """Checks the command line's texts, parameter → text, before a kernel starts.
 
-        Every field of `SACConfig` is a parameter of a notebook that trains.
-
-        Returns:
-            The parameters with their types; and the notebook's configuration, if it trains.
+        Every field of `SACConfig` is a parameter of a notebook that trains. Returns the parameters
+        with their types; and the notebook's configuration, if it trains.
 
         Raises:
-            ParameterError: a name does not exist, a value is not allowed, or SAC cannot train in
-                the environment.
+            ParameterError: an unknown name, a wrong value, or no environment to train SAC in.
         """
         fields = SACConfig.names() if self.trains else []
         parameters: dict[str, Any] = {}
@@ -114,8 +111,7 @@ class Execution:
 
     def check_output(self, parameter: str) -> None:
         """Rejects a folder, the value of `parameter`, where the copy would replace the original."""
-        output = self.output
-        if output.is_symlink() or (output.exists() and output.samefile(self.notebook)):
+        if self.output.is_symlink() or self.output.resolve() == self.notebook.resolve():
             raise invalid(parameter, str(self.run_dir), "another folder than that of the notebook")
 
     def finished(self) -> bool:
@@ -132,7 +128,7 @@ class Execution:
             return 0
 
     def run(self, bar: dict[str, Any] | None) -> tuple[int, str]:
-        """Executes the notebook; returns an exit status, and one line that gives the reason.
+        """Executes the notebook; returns an exit status, and one line with the reason.
 
         `bar` are the options of papermill's progress bar, which counts cells; None for no bar.
         """
@@ -183,10 +179,8 @@ def run_all(executions: Sequence[Execution], workers: int = 1) -> int:
     """Executes notebooks, `workers` at a time; shows their progress, and how each one ended.
 
     The first Ctrl-C, or SIGTERM, or a terminal that is closed, stops them after the current
-    iteration, with a checkpoint; the second one kills their kernels.
-
-    Returns:
-        The highest exit status: 0; 1 if one failed; 130 if one was stopped.
+    iteration, with a checkpoint; the second one kills their kernels. Returns the highest exit
+    status: 0; 1 if one failed; 130 if one was stopped.
     """
 
     def stop(number: int, frame: object) -> None:
@@ -222,10 +216,7 @@ def run_all(executions: Sequence[Execution], workers: int = 1) -> int:
 
 
 def run_notebook(path: Path, texts: dict[str, str]) -> int:
-    """Executes a notebook in its run directory; `texts` are parameter → text.
-
-    Returns:
-        See `run_all`.
+    """Executes a notebook in its run directory; `texts` are parameter → text; see `run_all`.
 
     Raises:
         ParameterError: see `Notebook` and `choose_directory`; no kernel was started.

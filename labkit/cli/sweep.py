@@ -21,12 +21,7 @@ COMPARISON = "05_compare_runs.ipynb"  # next to the notebook of the sweep
 def plan(
     path: Path, seeds: Sequence[str], texts: dict[str, str], into: Path
 ) -> dict[Path, Execution]:
-    """Checks every run before the first one starts.
-
-    `texts` are the parameters of each run, parameter → text.
-
-    Returns:
-        One execution for each seed, by its run directory.
+    """Run directory → execution of each seed, all checked; `texts` are parameter → text.
 
     Raises:
         ParameterError: a parameter or a seed is not allowed, or a directory holds another run.
@@ -67,17 +62,16 @@ def run_sweep(
 ) -> int:
     """Runs every seed, `workers` at a time, then executes notebook 05 on all runs in `into`.
 
-    Returns:
-        See `run_all`.
+    Returns the highest exit status, see `run_all`.
 
     Raises:
         ParameterError: see `plan`, or `into` holds the original notebook 05; no run has started.
     """
     executions = plan(path, seeds, texts, into)
-    one, *_ = executions.values()
-    assert one.config is not None
-    shown = {"runs": str(into.resolve()), "budget": one.config.num_iterations}
-    shown["baseline"] = setting_name(one.config)
+    config = next(iter(executions.values())).config
+    assert config is not None  # the notebook trains
+    shown = {"runs": str(into.resolve()), "budget": config.num_iterations}
+    shown["baseline"] = setting_name(config)
     comparison = Execution(path.with_name(COMPARISON), into, shown)
     comparison.check_output("--into")
     with storage(into):

@@ -1,7 +1,6 @@
 """`labkit sweep`: seeds in parallel, stopped and resumed, then compared."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -121,11 +120,3 @@ def test_notebook_05_has_the_parameters_that_a_sweep_passes():
     known = papermill.inspect_notebook(str(ROOT / "notebooks" / COMPARISON))
     assert {"runs", "budget", "baseline"} <= set(known)
     assert "run_dir" in PARAMETERS
-
-
-def test_another_configuration_is_not_taken_for_a_seed(notebook, tmp_path):
-    assert labkit("sweep", notebook, "--seeds", "0", "--into", tmp_path).exit_code == 0
-    shutil.copytree(tmp_path / "defaults", tmp_path / "gamma-0.5")
-    done = labkit("sweep", notebook, "--seeds", "0", "--into", tmp_path, "-p", "gamma", "0.5")
-    assert done.exit_code == 2
-    assert "gamma is 0.99 there and 0.5 here" in done.stderr
