@@ -29,7 +29,7 @@ study: setup ## train what is missing of the Minitaur study (hours), write resul
 
 watch: ## where the clip of the tracked policy is; REPLAY=1 runs that policy and records a new one
 ifdef REPLAY
-	@$(MAKE) --no-print-directory setup && $(PY) -m labkit.cli.main watch --replay $(ARGS)
+	@$(MAKE) --no-print-directory setup && $(PY) -m labkit.cli.main watch results/minitaur/best-300000 $(ARGS)
 else
 	@echo "an episode of the tracked policy: $(CURDIR)/results/minitaur/best-300000/after.mp4"
 	@echo "run it here and record a new clip: make watch REPLAY=1"

@@ -22,7 +22,6 @@ import threadpoolctl
 from labkit.errors import ParameterError
 
 Result = TypeVar("Result")
-LAUNCHER_VARIABLE = "LABKIT_LAUNCHER"
 NO_PROXY = ("no_grpc_proxy", "no_proxy")  # gRPC reads the lower-case names
 
 

@@ -4,7 +4,7 @@ import gym
 import numpy as np
 import pytest
 
-from labkit.sac import saved_policy
+from labkit.sac.saved_policy import load_actor
 
 BEST_ACTION = 0.5
 GAMMA = 0.9
@@ -86,8 +86,8 @@ def check(run):
     """Asserts that a run found the best action and the values, and saved what was scored."""
     best = run.metrics().eval_return.iloc[-1]
     assert BEST_RETURN - 0.05 < best <= BEST_RETURN + 1e-6, best
-    policy = saved_policy.load(run.path / "policy")
-    ((action,),) = policy.actions(np.array([[1, 0]], np.float32))
+    policy = load_actor(run.path / "policy", run.config.observation_scale)
+    (action,) = policy(np.array([1, 0], np.float32))
     assert pytest.approx(best, abs=1e-3) == BEST_RETURN - 4 * (action - BEST_ACTION) ** 2
     expected = [[VALUE_AT_START, VALUE_AFTER]] * 2
     np.testing.assert_allclose(values(run), expected, rtol=0.05)

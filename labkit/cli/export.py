@@ -1,159 +1,134 @@
-"""Writes the policy of a run into a folder for the Hugging Face Hub: `labkit export`.
+"""Writes the policy of a run into a folder to copy or to upload: `labkit export`.
 
-README.md     the model card; see `training/model_card`
-policy/       the SavedModel, as the run saved it
-policy.onnx   the same policy as ONNX; see `sac/onnx_policy`
-policy.npz    the same policy as arrays, and policy.py, which loads them with NumPy alone
+README.md      the model card, from model_card.md here
+policy/        the SavedModel, as the run saved it
+policy.onnx    the same policy as ONNX
+policy.npz     the same policy as arrays, and policy.py, which loads them with NumPy alone
 config.json, metrics.csv    of the run; replay.mp4, its video, if it has one
-SHA256SUMS    the digest of every file but the card, as `sha256sum --check` reads it
 """
 
-import hashlib
-import json
+import importlib.util
+import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from string import Template
+from typing import Any
 
 import numpy as np
 
-from labkit.errors import ParameterError, RunError, storage
-from labkit.parameters import check_no_wildcards, grouped, invalid
-from labkit.replay import npz
-from labkit.sac import numpy_policy, onnx_policy, saved_policy
-from labkit.training import metrics, model_card
+from labkit.cli.watch import check_links
+from labkit.errors import storage
+from labkit.parameters import invalid
+from labkit.sac import actor
+from labkit.sac.saved_policy import load_actor
+from labkit.training.run import is_finished, read_config, read_content, read_metrics
 
-VIDEO = "replay.mp4"  # the name of the video that the Hub shows beside the card
-VIDEOS = ("videos/after.mp4", "after.mp4", VIDEO)  # of a run; a tracked run; an exported run
-KEPT = ("format", "config", "versions", "commit", "cpu", "earlier")  # of config.json
-UNHASHED = ("README.md", "SHA256SUMS")  # a card is edited on the Hub
+COPIES = {  # file of a run → its name in the exported folder
+    **{name: name for name in ("config.json", "metrics.csv")},
+    **dict.fromkeys(("after.mp4", "replay.mp4", "videos/after.mp4"), "replay.mp4"),
+}
 
 
 def export(run_dir: Path, out: Path | None) -> None:
-    """Writes `out`, by default `exports/<the run's name>`, and prints what is in it.
+    """Writes `out`, by default `exports/<the run's name>`, complete or not at all.
 
     Raises:
-        ParameterError, RunError, StorageError: see `write`.
+        ParameterError: the run is damaged, or has a symbolic link or no policy; `out` is in use, or
+            inside the run; onnx is missing.
+        StorageError: `out` cannot be written.
     """
     target = out or Path("exports") / run_dir.resolve().name
-    distance = write(run_dir, target)
-    size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file()) / 1e6
-    print(f"exported: {target} ({size:.1f} MB)")
-    print(
-        f"SavedModel, ONNX and NumPy give the same actions on {grouped(saved_policy.CHECKED)} "
-        f"observations: the largest difference is {distance:.1e} of half the action's range"
-    )
-    print(f"read its card, {target / 'README.md'}; then: hf upload <you>/<name> {target}")
-
-
-def write(run_dir: Path, target: Path) -> float:
-    """Writes the folder, complete or not at all; returns what `check_equal` returned.
-
-    Raises:
-        ParameterError: the run is damaged, or has no policy or one that arrays cannot express;
-            `target` is not empty; onnx is missing.
-        RunError: the forms of the policy differ, which would be a bug of labkit.
-        StorageError: `target` cannot be written.
-    """
-    onnx_policy.check_installed()
-    check_target(target)
-    facts = model_card.read_facts(run_dir)
-    if target.resolve().is_relative_to(run_dir.resolve()):
-        raise invalid("--out", str(target), f"a folder outside of {run_dir}")
-    policy = saved_policy.load(run_dir / "policy")
-    arrays = saved_policy.arrays(policy, facts.config.observation_scale)
+    if importlib.util.find_spec("onnx") is None:
+        raise invalid("onnx", "none", "installed: pip install '.[export]' in labkit's folder")
+    in_use = target.is_symlink() or (target.exists() and not target.is_dir())
+    if in_use or target.resolve().is_relative_to(run_dir.resolve()) or any(target.glob("*")):
+        raise invalid("--out", str(target), "a new or empty folder, outside of the run")
+    check_links(run_dir)
+    arrays = load_actor(run_dir / "policy", read_config(run_dir).observation_scale).arrays()
     with storage(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
             shutil.copytree(run_dir / "policy", draft / "policy")
-            has_video = _copy_records(run_dir, draft)
-            npz.write(draft / "policy.npz", arrays)
-            shutil.copyfile(numpy_policy.__file__, draft / "policy.py")
-            metadata = {"environment": facts.config.env_name, "commit": facts.commit or ""}
-            model = onnx_policy.build(arrays, metadata)
-            (draft / "policy.onnx").write_bytes(model)
-            write_digests(draft)
-            distance = check_equal(policy, draft, arrays)
-            sizes = policy.observation_size, len(policy.low)
-            card = model_card.write(facts, *sizes, distance, has_video=has_video)
-            (draft / "README.md").write_text(card)
+            shutil.copyfile(actor.__file__, draft / "policy.py")
+            for name, copy in COPIES.items():
+                if (run_dir / name).is_file():
+                    shutil.copyfile(run_dir / name, draft / copy)
+            np.savez(draft / "policy.npz", **arrays)
+            (draft / "policy.onnx").write_bytes(onnx_model(arrays))
+            (draft / "README.md").write_text(model_card(run_dir, arrays))
             draft.chmod(0o755)  # mkdtemp's is for the user alone
             draft.rename(target)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-    return distance
+    print(f"exported: {target}")
+    print(f"read its card, {target / 'README.md'}; then: hf upload <you>/<name> {target}")
 
 
-def check_target(target: Path) -> None:
-    """Rejects a folder that holds anything, the working directory, and a path with wildcards.
+def onnx_model(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The deterministic policy: `observation [batch, obs]` to `action [batch, act]`, both float32.
 
-    Raises:
-        ParameterError: says which, and names what the folder holds.
+    Converters from TensorFlow fail on the operations of TensorFlow Probability in the SavedModel.
+    So the model is built node by node, for ONNX 1.10 of 2021, which old runtimes read, too.
+
+    Args:
+        arrays: as `Actor.arrays` returns them.
     """
-    check_no_wildcards("--out", target)
-    if target.resolve() == Path.cwd():
-        raise invalid("--out", str(target), "another folder than the working directory")
-    if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise invalid("--out", str(target), "a new or empty folder, not a file or a link")
-    if target.is_dir() and (found := sorted(entry.name for entry in target.iterdir())):
-        some = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
-        raise invalid("--out", str(target), f"a new or empty folder; it holds {some}")
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes, values = list[onnx.NodeProto](), list[onnx.TensorProto]()
+
+    def node(operation: str, first: str, *second: np.ndarray, name: str = "") -> str:
+        name = name or f"{operation}_{len(nodes)}"
+        arrays = [np.asarray(one, np.float32) for one in second]
+        stored = [numpy_helper.from_array(one, f"{name}_value") for one in arrays]
+        values.extend(stored)
+        nodes.append(helper.make_node(operation, [first, *(one.name for one in stored)], [name]))
+        return name
+
+    low, high, size = arrays["low"], arrays["high"], len(arrays["low"])
+    hidden, last = node("Div", "observation", arrays["scale"]), len(arrays) // 2 - 2
+    for number in range(last):
+        hidden = node("MatMul", hidden, arrays[f"kernel_{number}"])
+        hidden = node("Relu", node("Add", hidden, arrays[f"bias_{number}"]))
+    # The other half of the last layer has the log standard deviations.
+    hidden = node("MatMul", hidden, arrays[f"kernel_{last}"][:, :size])
+    hidden = node("Tanh", node("Add", hidden, arrays[f"bias_{last}"][:size]))
+    node("Add", node("Mul", hidden, (high - low) / 2), (high + low) / 2, name="action")
+    ends = {"observation": len(arrays["kernel_0"]), "action": size}
+    given, returned = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", length])]
+        for name, length in ends.items()
+    )
+    graph = helper.make_graph(nodes, "deterministic_policy", given, returned, values)
+    opsets = [helper.make_opsetid("", 15)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
 
 
-def _copy_records(run_dir: Path, draft: Path) -> bool:
-    """Copies configuration, metrics, environment and video; returns whether there is a video."""
-    content = json.loads((run_dir / "config.json").read_text())
-    kept = {name: content[name] for name in KEPT if name in content}
-    (draft / "config.json").write_text(json.dumps(kept, indent=2) + "\n")
-    for name in (metrics.FILE,):
-        if (run_dir / name).is_file():
-            shutil.copyfile(run_dir / name, draft / name)
-    video = next((run_dir / name for name in VIDEOS if (run_dir / name).is_file()), None)
-    if video:
-        shutil.copyfile(video, draft / VIDEO)
-    return video is not None
-
-
-def write_digests(folder: Path) -> None:
-    """Writes `SHA256SUMS`, one line a file, as `sha256sum --check` reads it."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    names = [file.relative_to(folder).as_posix() for file in files]
-    lines = [
-        f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n"
-        for name in names
-        if name not in UNHASHED
-    ]
-    (folder / "SHA256SUMS").write_text("".join(lines))
-
-
-def check_equal(
-    policy: saved_policy.SavedPolicy, folder: Path, arrays: dict[str, np.ndarray]
-) -> float:
-    """Compares the actions of the written forms with the run's policy on 1 000 observations.
-
-    Returns:
-        The largest difference, as a share of half an action's range.
-
-    Raises:
-        ParameterError: the weights do not give the policy's actions: it is not what labkit saves.
-        RunError: another form does not give them, although the weights do.
-    """
-    observations = saved_policy.sample_observations(arrays["observation_scale"])
-    model = (folder / "policy.onnx").read_bytes()
-    found = {
-        "policy.npz": numpy_policy.Policy(folder)(observations),
-        "policy.onnx": onnx_policy.actions(model, observations),
-        # A run that is still being trained may have replaced its policy since it was loaded.
-        "policy/": saved_policy.load(folder / "policy").actions(observations),
+def model_card(run_dir: Path, arrays: Mapping[str, np.ndarray]) -> str:
+    """The card in the format of Hugging Face, YAML and Markdown; every value is escaped."""
+    config, content, table = read_config(run_dir), read_content(run_dir), read_metrics(run_dir)
+    values: dict[str, Any] = {"score": "none, the run has not finished", **content["config"]}
+    if is_finished(run_dir, config):
+        (*_, returns) = table.eval_returns[table.eval_returns.map(len) > 0]
+        mean, deviation = np.mean(returns), np.std(returns)
+        values["score"] = f"{mean:.2f} ± {deviation:.2f}, {len(returns)} episodes"
+    values |= {
+        "observation_size": len(arrays["kernel_0"]),
+        "action_size": len(arrays["low"]),
+        "env_steps": table.env_step.max(),
+        "gradient_steps": table.gradient_step.max(),
+        "commit": content.get("commit"),
     }
-    wanted = policy.actions(observations)
-    largest = 0.0
-    for name, actions in found.items():
-        distance = saved_policy.difference(actions, wanted, arrays["action_half_range"])
-        if not distance <= saved_policy.TOLERANCE:  # also if it is NaN
-            what = f"{name} differs from {policy.folder} by {distance:.2g} of half a range"
-            if name == "policy.npz":
-                raise ParameterError(f"{policy.folder} cannot be exported: {what}")
-            raise RunError(f"{what}; export the run again if it was still training")
-        largest = max(largest, distance)
-    return largest
+    shown = {name: escape(value) for name, value in values.items()}
+    return Template(Path(__file__).with_name("model_card.md").read_text()).substitute(shown)
+
+
+def escape(value: object) -> str:
+    """A value as text for Markdown, in which no character is HTML or Markdown of its own."""
+    return re.sub(r"[^\w .,±+-]", lambda match: f"&#{ord(match[0])};", str(value))

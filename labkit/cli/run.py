@@ -1,327 +1,236 @@
-"""Runs a notebook with papermill and shows its progress in the terminal: `labkit run`.
+"""Executes notebooks with papermill, each in a run directory: `labkit run`, and in `sweep`."""
 
-The executed notebook is written to the run directory, next to the other files of the run.
-"""
-
-import contextlib
-import json
 import logging
-import os
 import re
+import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+import attrs
 import papermill
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
 from papermill.exceptions import PapermillExecutionError
 from papermill.iorw import load_notebook_node
 from tqdm import tqdm
 
 from labkit.config import SACConfig
-from labkit.environments.make import check_name
-from labkit.errors import ParameterError, RunError, first_line, storage
+from labkit.environments.make import check_specs, make_environment
+from labkit.errors import ParameterError, RunError, StorageError, first_line, storage
 from labkit.parameters import check_int, invalid, literal, unknown
-from labkit.runtime import LAUNCHER_VARIABLE
-from labkit.training import (
-    checkpoint,
-    progress,
+from labkit.runtime import quiet
+from labkit.training import checkpoint
+from labkit.training import run as training
+
+DONE, FAILED, STOPPED = 0, 1, 130  # exit statuses
+KILLED = (
+    "the notebook's kernel was killed (perhaps memory ran out, or an env step took longer than "
+    "`environment_timeout`); last good checkpoint: "
 )
-from labkit.training.run import check_free, check_replay, choose_directory, is_finished, read_config
 
 
-def run_notebook(notebook: Path, texts: dict[str, str]) -> int:
-    """Checks the parameters, then executes the notebook in its run directory; see `execute`.
+@attrs.frozen
+class Notebook:
+    """A notebook: its parameters, name → default; and whether it trains with `start_run`."""
 
-    Raises:
-        ParameterError, RunError: see `check`, `choose_directory` and `execute`.
-    """
-    parameters, config = check(notebook, texts)
-    # With a parameter `resume`, a notebook's run_dir holds one run; without it, perhaps several.
-    own = _defaults(notebook) if _uses_labkit(notebook) else {}
-    read = [name for name in ("run_dir", "resume") if "resume" in own and name in own]
-    given = {name: own[name] for name in read} | texts
-    if "replay" in own:
-        check_replay(config)
-    run_dir = choose_directory(given.get("run_dir", ""), config, given.get("resume", "auto"))
-    if "run_dir" in declared(notebook):
-        parameters["run_dir"] = str(run_dir)
-    parameters = {**_default_paths(notebook), **parameters}
-    return execute(notebook, run_dir, parameters)
+    path: Path
+    defaults: dict[str, Any]
+    trains: bool
 
+    @classmethod
+    def read(cls, path: Path) -> "Notebook":
+        """Raises a ParameterError if it is missing or damaged, or has no kernel here."""
+        if path.suffix != ".ipynb" or not path.is_file():
+            raise invalid("notebook", str(path), "an existing file whose name ends in .ipynb")
+        try:
+            book = load_notebook_node(str(path))
+            KernelSpecManager().get_kernel_spec(book.metadata.get("kernelspec", {}).get("name"))
+            cell = papermill.inspect_notebook(_escape(path))
+        except Exception as error:  # each library raises others
+            raise ParameterError(f"{str(path)!r} cannot be run: {first_line(error)}") from None
+        defaults = {name: literal(one["default"], one["default"]) for name, one in cell.items()}
+        code = "\n".join(one.source for one in book.cells if one.cell_type == "code")
+        return cls(path, defaults, trains=bool(re.search(r"\bstart_run\(", code)))
 
-def check(notebook: Path, texts: dict[str, str]) -> tuple[dict[str, Any], SACConfig]:
-    """Checks the command line's texts, parameter → text, before a kernel starts.
+    def check(self, texts: dict[str, str]) -> tuple[dict[str, Any], SACConfig | None]:
+        """Checks the command line's texts, parameter → text, before a kernel starts.
 
-    Returns:
-        The parameters with their types, and the configuration: that of the notebook's own defaults
-        with these parameters.
+        Every field of `SACConfig` is a parameter of a notebook that trains. Returns the parameters
+        with their types; and the notebook's configuration, if it trains.
 
-    Raises:
-        ParameterError: there is no such notebook or parameter, or a value is not allowed.
-    """
-    known = declared(notebook)
-    if not load_notebook_node(str(notebook)).metadata.get("kernelspec", {}).get("name"):
-        raise _bad_kernel(notebook, "not named")
-    for name in texts:
-        if name not in known:
-            raise unknown(name, known)
-    # Another notebook's parameters may have the same names and mean something else.
-    trains_sac = _uses_labkit(notebook) and not {"env_name", "run_dir"}.isdisjoint(known)
-    ours = SACConfig.names() if trains_sac else []
-    fields = {name: text for name, text in texts.items() if name in ours}
-    defaults = _defaults(notebook)
-    own = {name: value for name, value in defaults.items() if name in ours}
-    try:
-        config = SACConfig.parse({**own, **fields})
-    except ParameterError:  # a lesson's own defaults may not form a valid configuration
-        config = SACConfig.parse(fields)
-    if "env_name" in fields:  # a notebook may define its own environment
-        check_name(config.env_name)
-    if "num_collectors" in texts and ours:
-        check_int("num_collectors", texts["num_collectors"], 0, 64, "rollout workers")
-    others = {name: _typed(text, defaults.get(name)) for name, text in texts.items()}
-    return {**others, **{name: getattr(config, name) for name in fields}}, config
-
-
-def declared(notebook: Path) -> list[str]:
-    """The parameters that a notebook declares.
-
-    Raises:
-        ParameterError: there is no such notebook, or it cannot be read.
-    """
-    if not notebook.is_file():
-        raise ParameterError(f"there is no notebook {str(notebook)!r}")
-    if notebook.suffix != ".ipynb":
-        raise invalid("notebook", str(notebook), "a file whose name ends in .ipynb")
-    try:
-        return list(papermill.inspect_notebook(_unformatted(notebook)))
-    except Exception as error:  # papermill, nbformat and jsonschema each raise others
-        raise ParameterError(f"{str(notebook)!r} cannot be read: {first_line(error)}") from None
+        Raises:
+            ParameterError: an unknown name, a wrong value, or no environment to train SAC in.
+        """
+        fields = SACConfig.names() if self.trains else []
+        parameters: dict[str, Any] = {}
+        for name, text in texts.items():
+            if name not in self.defaults and name not in fields:
+                raise unknown(name, [*self.defaults, *fields])
+            word = text.capitalize() if text.lower() in ("true", "false", "none") else text
+            is_text = isinstance(self.defaults.get(name), str)
+            parameters[name] = text if is_text else literal(word, text)
+        if not self.trains:
+            return parameters, None
+        given = {**self.defaults, **texts}
+        config = SACConfig.parse({name: given[name] for name in fields if name in given})
+        check_int("num_collectors", given.get("num_collectors", 0), 0, 64, "rollout workers")
+        training.check_replay(config)
+        with quiet():
+            env = make_environment(config.env_name)
+            check_specs(env)
+            env.close()
+        return {n: getattr(config, n, value) for n, value in parameters.items()}, config
 
 
-def _uses_labkit(notebook: Path) -> bool:
-    """Whether labkit is imported in a code cell of the notebook."""
-    cells = load_notebook_node(str(notebook)).cells
-    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
-    return re.search(r"^\s*(import|from) labkit\b", code, re.M) is not None
-
-
-def _bad_kernel(notebook: Path, name: str) -> ParameterError:
-    allowed = "a notebook whose kernel is installed here, such as python3"
-    return invalid("notebook", f"{notebook} (kernel {name})", allowed)
-
-
-def _typed(text: str, default: object) -> object:
-    """A parameter's text as a number, a truth value or a list; as text where the default is one."""
-    if isinstance(default, str):
-        return text
-    if text.lower() in ("true", "false", "none"):
-        text = text.capitalize()
-    return literal(text, text)
-
-
-def _defaults(notebook: Path) -> dict[str, Any]:
-    """The defaults in a notebook's parameters cell, where they are literals."""
-    other = object()  # None is a literal, too
-    cell = papermill.inspect_notebook(_unformatted(notebook))
-    found = {name: literal(str(given["default"]), other) for name, given in cell.items()}
-    return {name: value for name, value in found.items() if value is not other}
-
-
-def _default_paths(notebook: Path) -> dict[str, str]:
-    """Defaults that name a file from the notebook's folder, as paths from the working directory.
-
-    A notebook's kernel starts in the working directory, as with papermill.
-    """
-    return {
-        name: os.path.relpath(notebook.parent / value)
-        for name, value in _defaults(notebook).items()
-        if isinstance(value, str)
-        and value.startswith("../")
-        and not Path(value).exists()
-        and (notebook.parent / value).exists()
-    }
-
-
-def _unformatted(path: Path) -> str:
+def _escape(path: Path) -> str:
     """A path for papermill, which takes braces for names of parameters."""
     return str(path).replace("{", "{{").replace("}", "}}")
 
 
-def execute(notebook: Path, run_dir: Path, parameters: dict[str, Any]) -> int:
-    """Executes the notebook into `run_dir`; Ctrl-C and SIGTERM stop its training.
+@attrs.define(eq=False)
+class Execution:
+    """A notebook that a kernel of its own executes; the copy in `run_dir` has the outputs.
 
-    Returns:
-        0; 1 if a cell failed; 130 if the notebook was stopped. One line on stderr gives the reason.
-
-    Raises:
-        ParameterError: another process writes to `run_dir`, or the notebook itself is in it.
-        RunError: the kernel was killed, or the disk is full.
+    `config` is that of the run that it trains, if any. `stops` counts requests to stop.
     """
-    output = run_dir / notebook.name
-    check_output(notebook, run_dir)
-    with storage(run_dir):
-        check_free(run_dir)
-    # The stop file is named after this process, so no other `labkit run` can stop the kernel.
-    state, stop = run_dir / "progress.json", run_dir / f".stop-{os.getpid()}"
-    variables = {
-        "LABKIT_PROGRESS": str(state.resolve()),
-        "LABKIT_STOP": str(stop.resolve()),
-        LAUNCHER_VARIABLE: str(os.getpid()),
-    }
-    print(f"{notebook.name} runs into {output}", file=sys.stderr)
-    try:
-        with storage(output), _environment(variables):
-            status, message = _execute(notebook, output, parameters, state, stop)
-    finally:
-        for file in (state, stop):
-            file.unlink(missing_ok=True)
-    print(message, file=sys.stderr)
-    return status
 
+    notebook: Path
+    run_dir: Path
+    parameters: dict[str, Any]
+    config: SACConfig | None = None
+    stops: int = 0
+    _kernel: AsyncKernelManager | None = None
 
-def check_output(notebook: Path, run_dir: Path, parameter: str = "run_dir") -> None:
-    """Rejects a directory where the executed notebook would overwrite another file.
+    @property
+    def output(self) -> Path:
+        """The executed copy."""
+        return self.run_dir / self.notebook.name
 
-    Raises:
-        ParameterError: names the parameter that chose the directory.
-    """
-    output = run_dir / notebook.name
-    if not output.exists():
-        return
-    if output.samefile(notebook):
-        raise invalid(parameter, str(run_dir), "another directory than that of the notebook")
-    if not (run_dir / "config.json").exists():  # it was not executed there
-        allowed = f"a directory without a {notebook.name}, which would be overwritten"
-        raise invalid(parameter, str(run_dir), f"{allowed} (rename it first)")
+    def check_output(self, parameter: str) -> None:
+        """Rejects a folder, the value of `parameter`, where the copy would replace the original."""
+        if self.output.is_symlink() or self.output.resolve() == self.notebook.resolve():
+            raise invalid(parameter, str(self.run_dir), "another folder than that of the notebook")
 
+    def finished(self) -> bool:
+        """Whether the run has its final evaluation; True if the notebook trains none."""
+        if self.config is None or not (self.run_dir / training.CONFIG).exists():
+            return self.config is None
+        return training.is_finished(self.run_dir, self.config)
 
-def _execute(
-    notebook: Path, output: Path, parameters: dict[str, Any], state: Path, stop: Path
-) -> tuple[int, str]:
-    """The exit status of an executed notebook, and the reason."""
-    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # every ending is named here
-    cells = {"desc": "cells", "unit": "cell", **bar_options()}
-    with _bars(state), progress.stop_request(stop.touch):
+    def steps(self) -> int:
+        """The gradient steps in the run's metrics so far."""
         try:
-            paths = _unformatted(notebook), _unformatted(output)
-            _run_cells(lambda: papermill.execute_notebook(*paths, parameters, progress_bar=cells))
-        except PapermillExecutionError as error:
-            if error.ename == "KeyboardInterrupt" and stop.exists():
-                return 130, f"stopped {error.evalue}; the same command starts it again"
-            reason = f"{error.ename}: {error.evalue}".splitlines()[0]
-            return 1, f"{reason}\nthe cell that failed is marked in {output}"
-        except KeyError as error:  # jupyter_client's
-            if type(error).__name__ != "NoSuchKernel":
+            return int(training.read_metrics(self.run_dir).gradient_step.max())
+        except (ParameterError, ValueError):  # none yet
+            return 0
+
+    def run(self, bar: dict[str, Any] | None) -> tuple[int, str]:
+        """Executes the notebook; returns an exit status, and one line with the reason.
+
+        `bar` are the options of papermill's progress bar, which counts cells; None for no bar.
+        """
+        logging.getLogger("papermill").setLevel(logging.CRITICAL)  # every ending is named here
+        try:
+            self._execute(bar)
+            if not self.finished():
+                raise RunError(f"the notebook left no finished run in {self.run_dir}")
+        except (PapermillExecutionError, StorageError, RuntimeError, KeyboardInterrupt) as error:
+            if self.stops:
+                return STOPPED, "stopped; the same command resumes it"
+            if isinstance(error, PapermillExecutionError):
+                return FAILED, f"{error.ename}: {error.evalue}".splitlines()[0]
+            if "Kernel died" in str(error):  # nbclient's and jupyter_client's
+                good = checkpoint.latest(self.run_dir / "checkpoints") or "none yet"
+                error = RunError(f"{KILLED}{good}")
+            if not isinstance(error, RunError):
                 raise
-            raise _bad_kernel(notebook, getattr(error, "name", "unknown")) from None
-        except FileNotFoundError as error:  # the kernel's program, or the run directory
-            if str(error.filename or output).startswith(str(output.parent)):
-                raise
-            gone = f"{error.filename}, the program of its kernel, does not exist"
-            raise ParameterError(f"{str(notebook)!r} cannot be executed: {gone}") from None
-        except RuntimeError as error:  # nbclient's
-            if "Kernel died" not in str(error):
-                raise
-            raise RunError(_killed(output.parent)) from None
-        except KeyboardInterrupt:
-            return 130, f"interrupted; the results so far are in {output.parent}"
-        if stop.exists() and _is_unfinished(output.parent):  # the cells after the training ran
-            return 130, f"stopped; the results so far are in {output.parent}"
-    return 0, f"done: {output}"
+            return FAILED, f"{type(error).__name__}: {error}"
+        return DONE, "done"
+
+    def _execute(self, bar: dict[str, Any] | None) -> None:
+        execution = self
+
+        class Manager(AsyncKernelManager):
+            def __init__(self, **options: Any) -> None:
+                super().__init__(**options)
+                execution._kernel = self  # for `stop`
+
+        def check_stop(**cell: Any) -> None:
+            if self.stops:
+                raise KeyboardInterrupt
+
+        options = {"kernel_manager_class": Manager, "on_cell_start": check_stop}
+        files = _escape(self.notebook), _escape(self.output)
+        with storage(self.output):
+            papermill.execute_notebook(*files, self.parameters, progress_bar=bar, **options)
+
+    def stop(self) -> None:
+        """Interrupts the kernel, which ends a training with a checkpoint; again, kills it."""
+        self.stops += 1
+        process = getattr(getattr(self._kernel, "provisioner", None), "process", None)
+        if process is not None:
+            process.send_signal(signal.SIGINT if self.stops == 1 else signal.SIGKILL)
 
 
-def _is_unfinished(run_dir: Path) -> bool:
-    """Whether a directory holds a run without its final evaluation; not in notebooks 05 and 06."""
-    if not (run_dir / "config.json").is_file():
-        return False
-    return not is_finished(run_dir, read_config(run_dir))
+def run_all(executions: Sequence[Execution], workers: int = 1) -> int:
+    """Executes notebooks, `workers` at a time; shows their progress, and how each one ended.
+
+    The first Ctrl-C, or SIGTERM, or a terminal that is closed, stops them after the current
+    iteration, with a checkpoint; the second one kills their kernels. Returns the highest exit
+    status: 0; 1 if one failed; 130 if one was stopped.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        tqdm.write("stopping after this iteration; Ctrl-C again stops at once", file=sys.stderr)
+        for one in executions:
+            one.stop()
+
+    look = {"leave": False, "mininterval": 0.5 if sys.stderr.isatty() else 30.0}  # in a log file
+    cells = {"desc": "cells", "unit": "cell", **look} if len(executions) == 1 else None
+    total = sum(one.config.num_iterations for one in executions if one.config)
+    options = {"initial": sum(one.steps() for one in executions), "disable": not total, **look}
+    caught = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+        caught.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in caught}
+    statuses = [DONE]
+    try:
+        with (
+            tqdm(None, "training", total, unit=" it", position=bool(cells), **options) as bar,
+            ThreadPoolExecutor(workers) as pool,
+        ):
+            pending = {pool.submit(one.run, cells): one for one in executions}
+            while pending:
+                for future in wait(pending, timeout=0.5).done:
+                    status, message = future.result()
+                    statuses.append(status)
+                    bar.write(f"{pending.pop(future).output}: {message}", file=sys.stderr)
+                bar.update(sum(one.steps() for one in executions) - bar.n)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return max(statuses)
 
 
-def _run_cells(execute_notebook: Callable[[], object]) -> None:
-    """Executes a notebook; starts its kernel once more if it ends before the first cell.
-
-    Jupyter chooses the kernel's ports before the kernel opens them. Another program may take one
-    in between.
+def run_notebook(path: Path, texts: dict[str, str]) -> int:
+    """Executes a notebook in its run directory; `texts` are parameter → text; see `run_all`.
 
     Raises:
-        RunError: the second kernel also ended before the first cell.
+        ParameterError: see `Notebook` and `choose_directory`; no kernel was started.
     """
-    for again in (False, True):
-        try:
-            execute_notebook()
-            return
-        except RuntimeError as error:  # jupyter_client's
-            if "before replying to kernel_info" not in str(error):
-                raise
-            if again:
-                raise RunError(
-                    "the notebook's kernel ended twice before its first cell; its output is above"
-                ) from None
-        print("the kernel ended before its first cell; it is started again", file=sys.stderr)
-
-
-def _killed(run_dir: Path) -> str:
-    """Why a kernel ended by itself, as far as that is known, and what is safe."""
-    why = "its memory may have run out, or an env step took longer than environment_timeout"
-    good = checkpoint.latest(run_dir / "checkpoints")
-    safe = f"last good checkpoint: {good or 'none yet'}"
-    return f"the process that ran the notebook was killed ({why}); {safe}"
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Sets environment variables, which the kernel inherits; restores them afterwards."""
-    before = {name: os.environ.pop(name, None) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _bars(state: Path) -> Iterator[None]:
-    """Draws a bar below papermill's for each task that the kernel reports in the file `state`."""
-    done = threading.Event()
-    bars = threading.Thread(target=_draw_bars, args=(state, done), daemon=True)
-    bars.start()
-    try:
-        yield
-    finally:
-        done.set()
-        bars.join()
-
-
-def _draw_bars(state: Path, done: threading.Event) -> None:
-    """Draws the bars until `done`."""
-    bar: tqdm | None = None
-    label = None
-    while not done.wait(0.5):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            now = json.loads(state.read_text())
-            if now["label"] != label:
-                if bar is not None:
-                    bar.close()
-                bar, label = None, now["label"]
-            if label is None:
-                continue
-            if bar is None:
-                unit = " " + now["unit"]
-                # A resumed run has steps before: they do not count towards its speed.
-                options = {"initial": now["done"], "desc": label, "unit": unit, **bar_options()}
-                bar = tqdm(total=now["total"], position=1, **options)
-            bar.set_postfix(now["facts"], refresh=False)
-            bar.update(now["done"] - bar.n)
-    if bar is not None:
-        bar.close()
-
-
-def bar_options() -> dict[str, Any]:
-    """Redraws a bar twice a second in a terminal, every 30 seconds in a log file."""
-    return {"leave": False, "mininterval": 0.5 if sys.stderr.isatty() else 30.0}
+    notebook = Notebook.read(path)
+    parameters, config = notebook.check(texts)
+    given = {**notebook.defaults, **texts} if config else {**texts, "resume": "never"}
+    wanted = given.get("run_dir", ""), config or SACConfig(), given.get("resume", "auto")
+    executor = "ray" if parameters.get("num_collectors") else "local"
+    run_dir = training.choose_directory(*wanted, executor=executor)
+    training.check_free(run_dir)
+    if "run_dir" in notebook.defaults:
+        parameters["run_dir"] = str(run_dir)
+    execution = Execution(path, run_dir, parameters, config)
+    execution.check_output("run_dir")
+    print(f"{path.name} runs into {execution.output}", file=sys.stderr)
+    return run_all([execution])

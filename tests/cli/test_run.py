@@ -1,312 +1,220 @@
-"""`labkit run`: one line for a wrong parameter, before anything is written."""
+"""`labkit run`: one line before anything is written, Ctrl-C and resume, one line for each end."""
 
 import json
 import re
+import signal
+import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
+from small_disk import fill, small_disk
+from small_notebook import START, TRAIN, interrupt_when, labkit, last_line, outputs, rows, write
 
-from labkit.cli import run as launcher
-from labkit.cli.main import main
-from labkit.cli.run import check, execute
-from labkit.config import SACConfig
-from labkit.errors import ParameterError, RunError, poll
-from labkit.training.run import importlib
+from labkit.training import checkpoint
+from labkit.training.run import is_finished, read_config, read_metrics
 
-
-def run(*arguments: str) -> int:
-    """The exit status of `labkit run` with these arguments."""
-    with pytest.raises(SystemExit) as ended:
-        main(["run", *arguments])
-    return ended.value.code
-
-
-NOTEBOOK = str(Path(__file__).parents[2] / "notebooks" / "03_sac_minitaur.ipynb")
-
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "03_sac_minitaur.ipynb"
 REFUSED = [
-    (["num_iterations", "0"], "`num_iterations` must be a whole number from 1.*, got '0'"),
-    (["num_iterations", "-5"], "`num_iterations` must be .*, got '-5'"),
-    (["num_iterations", "1.5"], "`num_iterations` must be .*, got '1.5'"),
-    (["num_iterations", "abc"], "`num_iterations` must be .*, got 'abc'"),
-    (["batch_size", "0"], "`batch_size` must be .*, got '0'"),
-    (["gamma", "1.5"], "`gamma` must be a number from 0 to 1.*, got '1.5'"),
-    (["critic_learning_rate", "-3e-4"], "`critic_learning_rate` must be .*, got '-3e-4'"),
-    (["target_update_tau", "2"], "`target_update_tau` must be .*, got '2'"),
-    (["seed", "-1"], "`seed` must be .*, got '-1'"),
-    (["num_collectors", "65"], "`num_collectors` must be a whole number from 0 to 64 .*, got '65'"),
-    (["env_name", "MinitorBulletEnv-v0"], r"did you mean 'MinitaurBulletEnv-v0'\?"),
-    (["strategy", "quantum"], "`strategy` must be 'auto', 'cpu'.*, got 'quantum'"),
-    (
-        ["replay_buffer_capacity", "100"],
-        "`replay_buffer_capacity` must be at least `batch_size` = 256 .*, got 100",
-    ),
-    (["run_dir", "taken"], r"config\.json is damaged"),
-    (["resume", "maybe"], "`resume` must be 'auto' or 'never', got 'maybe'"),
-    (["run_dir", "file/x"], "`run_dir` must be a directory that this process can create and write"),
-    (
-        ["num_iteration", "5"],
-        r"`num_iteration` is not a parameter; did you mean 'num_iterations'\?",
-    ),
+    ("num_iterations", "0", "`num_iterations` must be a whole number from 1.*, got '0'"),
+    ("num_iterations", "1.5", "`num_iterations` must be .*, got '1.5'"),
+    ("num_iterations", "abc", "`num_iterations` must be .*, got 'abc'"),
+    ("gamma", "1.5", "`gamma` must be a number from 0 to 1.*, got '1.5'"),
+    ("seed", "-1", "`seed` must be .*, got '-1'"),
+    ("strategy", "quantum", "`strategy` must be 'auto', 'cpu'.*, got 'quantum'"),
+    ("replay_buffer_capacity", "100", "must be at least `batch_size` = 256 .*, got 100"),
+    ("num_collectors", "65", "`num_collectors` must be a whole number from 0 to 64 .*, got '65'"),
+    ("num_iteration", "5", r"`num_iteration` is not a parameter; did you mean 'num_iterations'\?"),
+    ("env_name", "MinitorBulletEnv-v0", r"did you mean 'MinitaurBulletEnv-v0'\?"),
+    ("env_name", "CartPole-v1", "`env_name` must be .*real numbers; this one has actions of shape"),
+    ("env_name", "gymnasium:CarRacing-v3", r"this one has observations of shape \(96, 96, 3\)"),
+    ("run_dir", "taken", r"config\.json is damaged"),
+    ("run_dir", "thesis", r"it holds mine\.txt, and no config\.json"),
+    ("run_dir", "file/x", r"`run_dir` must be a directory .* create and write .*got 'file/x'"),
+    ("run_dir", "linked", "`run_dir` must be a directory without symbolic links"),
+    ("resume", "maybe", "`resume` must be 'auto' or 'never', got 'maybe'"),
 ]
 
 
-@pytest.mark.parametrize(("pair", "message"), REFUSED)
-def test_a_wrong_parameter_prints_one_line_and_writes_nothing(
-    pair, message, tmp_path, monkeypatch, capfd
-):
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working directory in which nothing may change."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "config.json").write_text("{}")
-    (tmp_path / "file").write_text("")
+    for name, content in {"taken/config.json": "{}", "thesis/mine.txt": "", "file": ""}.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(content)
+    Path("linked").mkdir()
+    Path("linked/checkpoints").symlink_to("/tmp")
     before = sorted(tmp_path.rglob("*"))
-    assert run(NOTEBOOK, "-p", *pair) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.startswith("ParameterError: ")
-    assert re.search(message, err)
-    assert err.count("\n") == 1
+    yield tmp_path
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_missing_notebook_is_named(capfd):
-    assert run("nowhere.ipynb") == 2
-    assert capfd.readouterr().err == "ParameterError: there is no notebook 'nowhere.ipynb'\n"
+@pytest.mark.parametrize(("name", "value", "message"), REFUSED)
+def test_a_wrong_parameter_is_one_line_and_writes_nothing(here, name, value, message):
+    if "CarRacing" in value:
+        pytest.importorskip("gymnasium")
+    done = labkit("run", NOTEBOOK, "-p", name, value)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert re.match(f"ParameterError: .*{message}", done.stderr), done.stderr
+    assert done.stderr.count("\n") == 1
 
 
-def test_a_file_that_is_no_notebook_is_named(capfd, tmp_path):
-    """papermill alone would print a warning of its own, with the line of its code."""
-    (tmp_path / "x.sh").write_text("echo")
-    assert run(str(tmp_path / "x.sh")) == 2
-    start = "ParameterError: `notebook` must be a file whose name ends in .ipynb, got "
-    assert capfd.readouterr().err == f"{start}'{tmp_path / 'x.sh'}'\n"
+JULIA = {"kernelspec": {"name": "julia", "display_name": "", "language": "julia"}}
 
 
 @pytest.mark.parametrize(
     "content",
-    ["{}", "[]", "null", '{"cells": 3}', '{"nbformat": 4, "metadata": {}}', "[" * 100_000],
+    [
+        None,
+        "{}",
+        "null",
+        '{"nbformat": 4, "metadata": {}}',
+        "[" * 100_000,
+        json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": JULIA, "cells": []}),
+    ],
 )
-def test_a_file_that_is_no_notebook_is_one_line(tmp_path, capfd, content):
-    (tmp_path / "x.ipynb").write_text(content)
-    assert run(str(tmp_path / "x.ipynb")) == 2
-    err = capfd.readouterr().err
-    assert err.startswith(f"ParameterError: '{tmp_path / 'x.ipynb'}' cannot be read: ")
-    assert err.count("\n") == 1
-
-
-def test_texts_of_the_command_line_become_typed_values():
-    texts = {"num_iterations": "1e3", "actor_fc_layer_params": "(8, 8)", "run_dir": "x"}
-    checked, config = check(Path(NOTEBOOK), texts)
-    assert config == SACConfig(num_iterations=1000, actor_fc_layer_params=(8, 8))
-    assert checked == {"num_iterations": 1000, "actor_fc_layer_params": (8, 8), "run_dir": "x"}
-    assert type(checked["num_iterations"]) is int
-
-
-@pytest.mark.parametrize("notebook", sorted(Path(NOTEBOOK).parent.glob("0*.ipynb")))
-def test_a_notebook_gets_only_parameters_that_it_declares(notebook, tmp_path, monkeypatch):
+def test_a_file_that_is_no_notebook_is_one_line(tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
-    given = []
-    monkeypatch.setattr(launcher, "execute", lambda *arguments: given.append(arguments) or 0)
-    assert launcher.run_notebook(notebook, {}) == 0
-    [(_, run_dir, parameters)] = given
-    declares = "run_dir" in launcher.declared(notebook)
-    paths = {name: parameters.pop(name) for name in ("runs", "policy") if name in parameters}
-    assert parameters == ({"run_dir": str(run_dir)} if declares else {})
-    # The defaults of 05 and 06 name folders from notebooks/; here they are seen from elsewhere.
-    assert [*paths] == {"05": ["runs"], "06": ["policy"]}.get(notebook.name[:2], [])
-    assert all(Path(path).is_dir() for path in paths.values())
+    if content is not None:
+        Path("x.ipynb").write_text(content)
+    done = labkit("run", "x.ipynb")
+    assert done.exit_code == 2
+    assert re.match("ParameterError: .*x.ipynb", done.stderr)
+    assert done.stderr.count("\n") == 1
+    assert not Path("runs").exists()
 
 
-def own_notebook(path, parameters, *cells):
-    """A notebook with a parameters cell."""
-    book = nbformat.v4.new_notebook()
-    book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
-    book.cells = [nbformat.v4.new_code_cell(text) for text in (parameters, *cells)]
-    book.cells[0].metadata["tags"] = ["parameters"]
-    nbformat.write(book, path)
-    return path
-
-
-def test_a_text_that_python_cannot_parse_stays_a_text(tmp_path):
-    deep = "-" * 20_000 + "1"
-    notebook = own_notebook(tmp_path / "a.ipynb", f"budget = 7\nother = {deep}")
-    assert check(notebook, {"budget": deep})[0] == {"budget": deep}
-
-
-def test_labkit_judges_no_parameters_of_a_notebook_without_labkit(tmp_path):
-    words = 'resume = "last.ckpt"\ngamma = 1.0\nseed = "a"\nenv_name = "x"\nnum_collectors = 1'
-    texts = {"gamma": "2.4", "seed": "xyz", "env_name": "staging", "num_collectors": "200"}
-    checked, config = check(own_notebook(tmp_path / "a.ipynb", words), texts)
-    assert checked == {"gamma": 2.4, "seed": "xyz", "env_name": "staging", "num_collectors": 200}
-    assert config == SACConfig()
-    with pytest.raises(ParameterError, match="`gamma` must be a number from 0 to 1"):
-        check(own_notebook(tmp_path / "b.ipynb", words, "import labkit"), {"gamma": "2.4"})
-
-
-@pytest.fixture
-def started(tmp_path, monkeypatch):
-    """`started(notebook, **texts)`: the run directory of `labkit run`, which executes nothing."""
+def test_ctrl_c_ends_with_a_checkpoint_and_the_same_command_resumes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = []
-    monkeypatch.setattr(launcher, "execute", lambda *arguments: given.append(arguments) or 0)
+    notebook = write(tmp_path / "{work}", START, "print(run.config.n_step)", TRAIN, "print('on')")
+    run_dir = tmp_path / "runs" / "0001"
+    arguments = ["run", notebook, "-p", "n_step", "3", "-p", "num_iterations"]
+    interrupt_when(lambda: rows(run_dir) > 3)
+    stopped = labkit(*arguments, "1e6")
+    assert stopped.exit_code == 130, stopped.stderr
+    assert last_line(stopped).endswith("small.ipynb: stopped; the same command resumes it")
+    *_, printed, _, after = outputs(run_dir / "small.ipynb")
+    assert printed == "3\n", "a field that the parameters cell does not list"
+    assert after == "", "no cell runs after the training"
+    saved = int(checkpoint.latest(run_dir / "checkpoints").name)
+    before = read_metrics(run_dir)
+    assert before.gradient_step.max() <= saved
 
-    def start(notebook, **texts):
-        launcher.run_notebook(notebook, texts)
-        return given[-1][1]
-
-    return start
-
-
-def test_a_notebook_s_own_run_dir_is_used(started, tmp_path):
-    words = 'run_dir: str = "out/mine"\nresume: str = "auto"'
-    notebook = own_notebook(tmp_path / "a.ipynb", words, "import labkit")
-    assert started(notebook) == Path("out/mine")
-    assert started(notebook, run_dir="other") == Path("other")
-    assert started(own_notebook(tmp_path / "b.ipynb", words)) == Path("runs/0001"), "no labkit"
-    several = Path(NOTEBOOK).with_name("04_distributed_sac.ipynb")
-    assert started(several).parent == Path("runs"), "its own run_dir is the parent of several runs"
-
-
-def test_without_reverb_only_notebooks_that_need_it_are_refused(started, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ParameterError, match="`replay` must be 'tf_uniform' here"):
-        started(Path(NOTEBOOK))
-    started(Path(NOTEBOOK), replay="tf_uniform")
-    started(Path(NOTEBOOK).with_name("05_compare_runs.ipynb"))
-
-
-def test_parameters_of_one_notebook_alone_have_their_types_too():
-    notebook = Path(NOTEBOOK).with_name("04_distributed_sac.ipynb")
-    checked, _ = check(notebook, {"fault_iterations": "0", "solved_return": "-150.5"})
-    assert checked == {"fault_iterations": 0, "solved_return": -150.5}
-    texts = {"runs": "7", "budget": "6e4", "baseline": "None"}
-    notebook = Path(NOTEBOOK).with_name("05_compare_runs.ipynb")
-    checked, _ = check(notebook, texts)
-    assert checked == {"runs": "7", "budget": 60_000.0, "baseline": "None"}
-    # In notebook 03, None would be labkit's default; notebook 02 has its own agent.
-    notebook = Path(NOTEBOOK).with_name("02_replay_buffers.ipynb")
-    assert check(notebook, {"gamma": "None"})[0] == {"gamma": None}
+    total = saved + 20
+    done = labkit(*arguments, total, "-p", "run_dir", "runs/0001")
+    assert (done.exit_code, last_line(done)) == (0, "runs/0001/small.ipynb: done")
+    assert is_finished(run_dir, read_config(run_dir))
+    steps = read_metrics(run_dir).gradient_step
+    assert steps.is_monotonic_increasing
+    assert steps.max() == total
+    assert list(steps[: len(before)]) == list(before.gradient_step)
 
 
 @pytest.mark.parametrize(
-    ("metadata", "named"),
+    ("cell", "line"),
     [
-        ({"kernelspec": {"name": "julia", "display_name": "", "language": "julia"}}, "julia"),
-        ({}, "not named"),
+        ("raise KeyError('early')", "KeyError: 'early'"),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            r"RunError: the notebook's kernel was killed \(perhaps .*\); "
+            "last good checkpoint: here/checkpoints/000000007",
+        ),
+        ("1", "RunError: the notebook left no finished run in here"),
     ],
 )
-def test_a_kernel_that_is_not_installed_is_named(tmp_path, capfd, monkeypatch, metadata, named):
+def test_each_bad_end_is_one_line(tmp_path, monkeypatch, cell, line):
     monkeypatch.chdir(tmp_path)
-    cells = [nbformat.v4.new_code_cell("1")]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), "small.ipynb")
-    assert run("small.ipynb") == 2
-    err = capfd.readouterr().err
-    assert "must be a notebook whose kernel is installed here, such as python3" in err
-    assert f"small.ipynb (kernel {named})" in err
-    assert "Traceback" not in err
-    assert (tmp_path / "runs").exists() == bool(metadata), "no work began"
+    kept = "(run.path / 'checkpoints' / f'{7:09}').mkdir(parents=True)"
+    done = labkit("run", write(tmp_path, START, kept, cell), "-p", "run_dir", "here")
+    assert done.exit_code == 1
+    assert re.fullmatch(f"here/small.ipynb: {line}", last_line(done))
 
 
-def test_a_stop_during_the_warm_up_is_reported(tmp_path, capfd):
-    """One cell replaces the notebook, and creates the stop file as Ctrl-C does."""
-    cell = """
-import os, pathlib
-import labkit
-from labkit.training import components
-config = labkit.SACConfig(initial_collect_steps=10**7, batch_size=32)
-made = components.build(config)
-pathlib.Path(os.environ["LABKIT_STOP"]).touch()
-components.warm_up(config, made)
+SLEEPS = "import time\nopen('begun', 'w').close()\nwhile True: time.sleep(1)"
+DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + SLEEPS
+
+
+@pytest.mark.parametrize(("cell", "requests"), [(SLEEPS, 1), (DEAF, 2)])
+def test_any_cell_is_interrupted_and_a_second_ctrl_c_kills(tmp_path, monkeypatch, cell, requests):
+    monkeypatch.chdir(tmp_path)
+    begun = Path("begun")
+    interrupt_when(begun.exists, signal.SIGTERM)
+    if requests == 2:
+        interrupt_when(lambda: begun.exists() and time.time() > begun.stat().st_mtime + 3)
+    done = labkit("run", write(tmp_path, cell, parameters="a = 1"))
+    assert done.exit_code == 130
+    assert last_line(done).endswith("runs/0001/small.ipynb: stopped; the same command resumes it")
+    assert done.stderr.count("stopping after this iteration") == requests
+
+
+def test_the_kernel_of_a_killed_launcher_ends(tmp_path):
+    """ipykernel looks for its parent once a second."""
+    cell = "import os, time\nopen('kernel', 'w').write(str(os.getpid()))\ntime.sleep(600)"
+    command = ["-m", "labkit.cli.main", "run", write(tmp_path, cell, parameters="a = 1")]
+    launcher = subprocess.Popen([sys.executable, *command], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    kernels = []
+    while not kernels and launcher.poll() is None:
+        kernels = psutil.Process(launcher.pid).children() if (tmp_path / "kernel").exists() else []
+        time.sleep(0.1)
+    launcher.kill()
+    launcher.wait()
+    gone, _ = psutil.wait_procs(kernels, timeout=60)
+    assert len(gone) == 1
+
+
+HOLDS = """
+import time, labkit
+run = labkit.open_run("here", labkit.SACConfig(env_name="Pendulum-v1"))
+print("held", flush=True)
+time.sleep(600)
 """
-    content = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip())])
-    content.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
-    nbformat.write(content, tmp_path / "small.ipynb")
-    (tmp_path / "run").mkdir()
-    assert execute(tmp_path / "small.ipynb", tmp_path / "run", {}) == 130
-    err = capfd.readouterr().err
-    assert "stopped before training began; the same command starts it again" in err
-    assert not list((tmp_path / "run").glob(".stop-*"))
 
 
-@pytest.mark.parametrize(("last", "status"), [(10, 130), (20, 0)])
-def test_a_run_that_was_asked_to_stop_after_its_end_is_done(tmp_path, last, status):
-    """In a figure or a video, for example; one cell replaces the notebook."""
-    cell = f"""
-import os, pathlib
-import labkit
-from labkit.sac.rollout import Evaluation
-config = labkit.SACConfig(num_iterations=20, num_eval_episodes=2)
-run = labkit.open_run({str(tmp_path / "run")!r}, config)
-score = Evaluation((1.0, 2.0), (9.0, 9.0), (0.0, 0.0))
-run.log_evaluation(score, env_step=30, gradient_step={last}, wall_seconds=1)
-pathlib.Path(os.environ["LABKIT_STOP"]).touch()
-"""
-    content = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip())])
-    content.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
-    nbformat.write(content, tmp_path / "small.ipynb")
-    (tmp_path / "run").mkdir()
-    assert execute(tmp_path / "small.ipynb", tmp_path / "run", {}) == status
+def test_a_run_that_another_process_writes_to_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-c", HOLDS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        done = labkit("run", write(tmp_path, START), "-p", "run_dir", "here")
+        other.kill()
+    assert done.exit_code == 2
+    assert f"no other process is writing to (process {other.pid} is), got 'here'" in done.stderr
+    assert not (tmp_path / "here" / "small.ipynb").exists()
 
 
-@pytest.mark.parametrize(("failures", "status"), [(1, 0), (2, "the notebook's kernel ended twice")])
-def test_a_kernel_that_cannot_start_is_started_once_more(
-    tmp_path, monkeypatch, capfd, failures, status
-):
-    """A kernel ends at once if another program took one of its ports, as this one does at first."""
-    start = f"{sys.executable} -m ipykernel_launcher -f {{connection_file}}"
-    script = f"echo >> starts; [ $(wc -l < starts) -gt {failures} ] || exit 1; exec {start}"
-    spec = tmp_path / "kernels" / "unlucky"
-    spec.mkdir(parents=True)
-    argv = ["sh", "-c", f"cd {tmp_path}; {script}"]
-    spec.joinpath("kernel.json").write_text(json.dumps({"argv": argv, "display_name": "unlucky"}))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    cell = nbformat.v4.new_code_cell("open('executed', 'x').close()")
-    content = nbformat.v4.new_notebook(cells=[cell])
-    content.metadata["kernelspec"] = {"name": "unlucky", "display_name": "", "language": "python"}
-    nbformat.write(content, tmp_path / "small.ipynb")
-    (tmp_path / "run").mkdir()
-    if status == 0:
-        assert execute(tmp_path / "small.ipynb", tmp_path / "run", {}) == 0
-    else:
-        with pytest.raises(RunError, match=status):
-            execute(tmp_path / "small.ipynb", tmp_path / "run", {})
-    again = "the kernel ended before its first cell; it is started again\n"
-    assert capfd.readouterr().err.count(again) == 1
-    assert (tmp_path / "executed").exists() == (status == 0)
-    assert len((tmp_path / "starts").read_text()) == 2
+def test_a_full_disk_is_one_line(tmp_path):
+    notebook = write(tmp_path, START)
+    with small_disk(tmp_path / "disk", 256) as disk:
+        fill(disk, leave=12_000)  # enough for the lock, not for the executed notebook
+        done = labkit("run", notebook, "-p", "run_dir", disk / "run")
+    assert done.exit_code in (1, 2)
+    assert "No space left on device" in last_line(done)
 
 
-def test_the_bar_of_a_resumed_run_begins_with_its_steps(tmp_path, monkeypatch):
-    bars = []
+def test_a_notebook_is_never_its_own_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    notebook = write(tmp_path / "work", START)
+    before = notebook.read_bytes()
+    done = labkit("run", notebook, "-p", "run_dir", "work")
+    assert done.exit_code == 2
+    assert "another folder than that of the notebook" in done.stderr
+    assert notebook.read_bytes() == before
 
-    class Bar:
-        def __init__(self, **options):
-            self.options, self.n = options, options["initial"]
-            bars.append(self)
 
-        def update(self, count):
-            self.n += count
-
-        set_postfix = close = lambda self, *facts, **options: None
-
-    monkeypatch.setattr(launcher, "tqdm", Bar)
-    state, done = tmp_path / "progress.json", threading.Event()
-    now = {"label": "training", "done": 50, "total": 90, "unit": "it", "facts": {}}
-    state.write_text(json.dumps(now))
-    drawing = threading.Thread(target=launcher._draw_bars, args=(state, done))
-    drawing.start()
-    try:
-        poll(lambda: bars[0], IndexError)
-        state.write_text(json.dumps({**now, "done": 53}))
-        deadline = time.monotonic() + 30
-        while bars[0].n != 53:
-            assert time.monotonic() < deadline, bars[0].n
-            time.sleep(0.05)
-    finally:
-        done.set()
-        drawing.join()
-    assert (bars[0].options["initial"], bars[0].options["desc"]) == (50, "training")
-    assert len(bars) == 1
+def test_another_notebook_gets_its_own_parameters_with_their_types(tmp_path, monkeypatch):
+    """labkit judges no value of a notebook that does not train with it, such as 02 or 05."""
+    monkeypatch.chdir(tmp_path)
+    parameters = 'gamma = 1.0\nname = "a"\nlayers = (8,)\nbudget = None'
+    notebook = write(tmp_path, "print([gamma, name, layers, budget])", parameters=parameters)
+    pairs = {"gamma": "2.5", "name": "7", "layers": "[1, 2]", "budget": "6e4"}
+    words = [word for name, text in pairs.items() for word in ("-p", name, text)]
+    assert labkit("run", notebook, *words).exit_code == 0
+    executed = Path("runs/0001/small.ipynb")
+    assert "[2.5, '7', [1, 2], 60000.0]\n" in outputs(executed)
+    assert nbformat.read(notebook, as_version=4).cells[1].outputs == []
+    done = labkit("run", notebook, "-p", "n_step", "3")
+    assert done.stderr.startswith("ParameterError: `n_step` is not a parameter")

@@ -11,7 +11,7 @@ import pytest
 
 import labkit
 from labkit.environments.seeding import seeded_env
-from labkit.sac import saved_policy
+from labkit.sac.saved_policy import load_actor
 from labkit.training import checkpoint, components, local
 
 ENV = "Pendulum-v1"  # episodes of 200 steps, which a time limit ends
@@ -169,7 +169,7 @@ def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config
     made = components.build(config)
     components.warm_up(config, made)
     run = labkit.train(config, labkit.open_run(tmp_path / "run", config), made)
-    policy = saved_policy.load(run.path / "policy")
+    policy = load_actor(run.path / "policy", config.observation_scale)
     env = labkit.make_environment(ENV)
     seed = components.evaluation_seed(config, final=True)
     total = 0.0
@@ -177,7 +177,7 @@ def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config
     for _ in range(config.num_eval_episodes):  # a loop of its own, on the raw time steps
         step = env.reset()
         while not step.is_last():
-            step = env.step(policy.actions(step.observation[None])[0])
+            step = env.step(policy(step.observation))
             total += float(step.reward)
     final = run.metrics().iloc[-1]
     assert final.eval_lengths == (200.0, 200.0)
