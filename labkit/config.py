@@ -117,11 +117,13 @@ class SACConfig:
             if name not in self.names():
                 raise unknown(name, self.names())
         given = {name: value for name, value in parameters.items() if not _left_open(value)}
-        on_minitaur = given.get("env_name", MINITAUR_NAME) == MINITAUR_NAME
+        on_minitaur = str(given.get("env_name", MINITAUR_NAME)) == MINITAUR_NAME
         self.__attrs_init__(**({**MINITAUR, **given} if on_minitaur else given))
 
     def __attrs_post_init__(self) -> None:
-        checks.check_capacity(self.replay_buffer_capacity, self.batch_size, "transitions")
+        if self.replay_buffer_capacity < self.batch_size:
+            allowed = f"at least `batch_size` = {checks.grouped(self.batch_size)} (transitions)"
+            raise checks.invalid("replay_buffer_capacity", self.replay_buffer_capacity, allowed)
         if self.symmetry_augmentation and self.env_name not in REFLECTIONS:
             known = " and ".join(REFLECTIONS)
             allowed = f"False for {self.env_name}: labkit has the reflection of {known} only"

@@ -5,7 +5,6 @@ Nothing here imports TensorFlow, so that a wrong value is rejected before any wo
 
 import ast
 import difflib
-import functools
 import itertools
 import math
 import re
@@ -29,26 +28,21 @@ def echo(value: object) -> str:
     """A value as its message repeats it: one line of at most `MAX_ECHO` characters and a `…`."""
     try:
         shown = re.sub(r"\s*\n\s*", " ", repr(value))  # an array's has several lines
-    except Exception:  # an integer of more than 4 300 digits, lists nested too deeply, a user's own
+    except Exception:  # an integer of more than 4 300 digits, or a user's own object
         return f"a value of type {type(value).__name__} that cannot be printed"
     return shown if len(shown) <= MAX_ECHO else f"{shown[:MAX_ECHO]}…"
 
 
 def unknown(name: object, known: Collection[str]) -> ParameterError:
     """The error for a parameter that does not exist; it names the closest one that does."""
-    short = isinstance(name, str) and len(name) <= MAX_ECHO
-    shown = name if short and str(name).isidentifier() else echo(name)
-    hint = did_you_mean(str(name), known) if short else ""
-    return ParameterError(f"`{shown}` is not a parameter{hint}")
+    shown = name if isinstance(name, str) and name.isidentifier() else echo(name)
+    return ParameterError(f"`{shown}` is not a parameter{did_you_mean(str(name), known)}")
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """`; did you mean 'x'?` for the closest known name, or an empty string."""
-    match = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    match = difflib.get_close_matches(name[:MAX_ECHO], known, n=1, cutoff=0.5)
     return f"; did you mean {match[0]!r}?" if match else ""
-
-
-# --- single values
 
 
 def grouped(number: float) -> str:
@@ -66,6 +60,40 @@ def brief(value: Any) -> str:
         ]
         return f"({', '.join(itertools.chain(*shown))})"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# --- rules for values
+
+
+@attrs.frozen
+class Rule:
+    """Which values are allowed.
+
+    `convert` returns the checked value, or None for one that is not `allowed`.
+    """
+
+    convert: Callable[[Any], Any]
+    allowed: str
+
+    def check(self, name: str, value: object) -> Any:
+        """The checked value.
+
+        Raises:
+            ParameterError: it is not allowed.
+        """
+        converted = self.convert(value)
+        if converted is None:
+            raise invalid(name, value, self.allowed)
+        return converted
+
+    def field(self, default: Any) -> Any:
+        """An attrs field; a default of None is allowed. `Any`, so that a class can annotate it."""
+
+        def convert(value: Any, field: attrs.Attribute) -> Any:
+            left_open = value is None and default is None
+            return None if left_open else self.check(field.name, value)
+
+        return attrs.field(default=default, converter=attrs.Converter(convert, takes_field=True))
 
 
 def literal(text: str, otherwise: Any = None) -> Any:
@@ -90,40 +118,46 @@ def _number(value: Any) -> float | int | None:
     return int(number) if number.is_integer() else number
 
 
-def _in_range(
-    value: object, low: float, high: float, *, above: bool, whole: bool
-) -> float | int | None:
-    number = _number(value)
-    if number is None or (whole and not isinstance(number, int)):
-        return None
-    inside = (low < number if above else low <= number) and number <= high
-    return number if inside else None
+def whole_number(low: int, high: int, unit: str) -> Rule:
+    """A whole number from `low` to `high`; papermill passes `1e4` as `10000.0`."""
+
+    def convert(value: Any) -> int | None:
+        number = _number(value)
+        return number if isinstance(number, int) and low <= number <= high else None
+
+    return Rule(convert, f"a whole number from {grouped(low)} to {grouped(high)} ({unit})")
+
+
+def real_number(low: float, high: float, unit: str, above: bool = False) -> Rule:
+    """A number from `low` to `high`; with `above`, `low` itself is not allowed."""
+
+    def convert(value: Any) -> float | None:
+        number = _number(value)
+        inside = number is not None and low <= number <= high and not (above and number == low)
+        return float(number) if number is not None and inside else None
+
+    bound = f"above {low:g} and up to {high:g}" if above else f"from {low:g} to {high:g}"
+    return Rule(convert, f"a number {bound} ({unit})")
 
 
 def check_int(name: str, value: object, low: int, high: int, unit: str) -> int:
-    """A notebook's parameter as a whole number; papermill passes `1e4` as `10000.0`.
+    """A notebook's parameter or an argument as a whole number.
 
     Raises:
         ParameterError: it is not a whole number, or out of range.
     """
-    number = _in_range(value, low, high, above=False, whole=True)
-    if number is None:
-        raise invalid(name, value, _whole_number(low, high, unit))
-    return int(number)
+    return whole_number(low, high, unit).check(name, value)
 
 
 def check_real(
     name: str, value: object, low: float, high: float, unit: str, *, above: bool = False
 ) -> float:
-    """A notebook's parameter as a number; `above`: `low` itself is not allowed.
+    """A notebook's parameter or an argument as a number; `above`: `low` itself is not allowed.
 
     Raises:
         ParameterError: it is not a number, or out of range.
     """
-    number = _in_range(value, low, high, above=above, whole=False)
-    if number is None:
-        raise invalid(name, value, _real_number(low, high, unit, above=above))
-    return float(number)
+    return real_number(low, high, unit, above).check(name, value)
 
 
 def check_no_wildcards(name: str, path: object) -> None:
@@ -137,99 +171,55 @@ def check_no_wildcards(name: str, path: object) -> None:
         raise invalid(name, str(path), allowed)
 
 
-def _whole_number(low: int, high: int, unit: str) -> str:
-    return f"a whole number from {grouped(low)} to {grouped(high)} ({unit})"
-
-
-def _real_number(low: float, high: float, unit: str, *, above: bool) -> str:
-    bound = f"above {low:g} and up to {high:g}" if above else f"from {low:g} to {high:g}"
-    return f"a number {bound} ({unit})"
-
-
 # --- fields of a configuration
 
 
-def _field(default: Any, convert: Callable[[Any], Any], allowed: str) -> Any:
-    """An attrs field whose converter checks the value and names the field in its error.
-
-    `convert` returns the checked value, or None for a value that is not allowed. A default of None
-    is not checked. Returns `Any`, so that a class can annotate the field with the checked type.
-    """
-
-    def converter(value: Any, field: attrs.Attribute) -> Any:
-        converted = convert(value)
-        if converted is None and not (value is None and default is None):
-            raise invalid(field.name, value, allowed)
-        return converted
-
-    return attrs.field(default=default, converter=attrs.Converter(converter, takes_field=True))
-
-
 def integer(default: int, low: int, high: int, unit: str) -> Any:
-    """A whole number from `low` to `high`."""
-    convert = functools.partial(_in_range, low=low, high=high, above=False, whole=True)
-    return _field(default, convert, _whole_number(low, high, unit))
+    """A field: a whole number from `low` to `high`."""
+    return whole_number(low, high, unit).field(default)
 
 
 def real(default: float | None, low: float, high: float, unit: str, above: bool = False) -> Any:
-    """A number from `low` to `high`; with `above`, `low` itself is not allowed."""
-
-    def convert(value: Any) -> float | None:
-        number = _in_range(value, low, high, above=above, whole=False)
-        return None if number is None else float(number)
-
-    return _field(default, convert, _real_number(low, high, unit, above=above))
+    """A field: a number from `low` to `high`; with `above`, `low` itself is not allowed."""
+    return real_number(low, high, unit, above).field(default)
 
 
 def numbers(
     default: tuple[float, ...], length: int, low: float, high: float, unit: str, *, whole: bool
 ) -> Any:
-    """A tuple of at most `length` numbers from `low` to `high`; whole ones are at least one."""
+    """A field: a tuple of at most `length` numbers; if `whole`, at least one whole number."""
+    one = whole_number(int(low), int(high), unit) if whole else real_number(low, high, unit)
 
     def convert(value: Any) -> tuple[float, ...] | None:
         value = literal(value) if isinstance(value, str) else value
         value = value.tolist() if hasattr(value, "tolist") else value  # a NumPy array
         items = tuple(value) if isinstance(value, list | tuple) else (value,)
-        checked = [_in_range(item, low, high, above=False, whole=whole) for item in items]
-        found = [number for number in checked if number is not None]
-        if len(found) < len(items) or len(items) > length or (whole and not items):
-            return None
-        return tuple(found) if whole else tuple(map(float, found))
+        found = tuple(map(one.convert, items))
+        return None if None in found or not whole <= len(found) <= length else found
 
     kind = f"{'1' if whole else '0'} to {length} {'whole numbers' if whole else 'numbers'}"
     example = "(256, 256)" if whole else "(3.14, 20)"
     allowed = f"{kind} from {low:g} to {high:g} ({unit}), such as {example}"
-    return _field(default, convert, allowed)
+    return Rule(convert, allowed).field(default)
 
 
 def text(default: str, pattern: str, allowed: str) -> Any:
-    """Text that matches a regular expression as a whole."""
+    """A field: text that matches a regular expression as a whole."""
 
     def convert(value: Any) -> str | None:
         return value if isinstance(value, str) and re.fullmatch(pattern, value) else None
 
-    return _field(default, convert, allowed)
+    return Rule(convert, allowed).field(default)
 
 
 def switch(default: bool, unit: str) -> Any:
-    """True or False, also as text or as 1 and 0."""
+    """A field: True or False, also as text or as 1 and 0."""
 
     def convert(value: Any) -> bool | None:
         text = value if isinstance(value, str) else echo(value)
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
 
-    return _field(default, convert, f"True or False ({unit})")
-
-
-def check_capacity(capacity: int, batch_size: int, unit: str) -> None:
-    """Rejects a replay buffer that is smaller than one batch.
-
-    Raises:
-        ParameterError: names both.
-    """
-    if capacity < batch_size:
-        allowed = f"at least `batch_size` = {grouped(batch_size)} ({unit})"
-        raise invalid("replay_buffer_capacity", capacity, allowed)
+    return Rule(convert, f"True or False ({unit})").field(default)
 
 
 # --- a notebook's parameters
@@ -241,32 +231,27 @@ def from_notebook(
     """Reads a notebook's parameters: `from_notebook(globals(), names of the fields)`.
 
     Returns name → value of the fields that the namespace holds. A mistyped name would silently
-    leave the default in place. So every name that a parameters cell assigns must be a field or one
-    of `others`: in the cell that papermill injects, and in the notebook's own. A cell that was
-    executed again counts in its last version only.
+    leave the default in place. So every name must be a field or one of `others` in the cell that
+    papermill injects, which begins with `# Parameters`, and in the notebook's own parameters cell:
+    the newest one that consists of assignments only, at least three of them to known names.
 
     Raises:
-        ParameterError: a parameters cell assigns a name that is neither a field nor another.
+        ParameterError: one of these cells assigns another name.
     """
-    known, later = {*fields, *others}, set[str]()
+    known = {*fields, *others}
     for source in reversed(namespace.get("In", ())):
-        names = assigned_parameters(source, known)
-        right = known.intersection(names)
-        if right and right <= later:  # a later cell has replaced this one
-            names = [name for name in names if name in later]
-        for name in names:
+        names = _assigned(source)
+        own = len(known.intersection(names)) >= 3
+        for name in names if own or source.startswith("# Parameters") else ():
             if name not in known:
                 raise unknown(name, known)
-        later.update(names)
+        if own and not source.startswith("# Parameters"):
+            break
     return {name: namespace[name] for name in fields if name in namespace}
 
 
-def assigned_parameters(source: str, known: Collection[str]) -> list[str]:
-    """The names that a cell assigns, if it is a parameters cell; else nothing.
-
-    papermill's injected cell begins with `# Parameters`. A notebook's own consists of nothing but
-    assignments, most of them to known names.
-    """
+def _assigned(source: str) -> list[str]:
+    """The names that a cell assigns, if it consists of nothing but assignments; else nothing."""
     try:
         body = ast.parse(source).body
     except SyntaxError:  # a cell with a line magic
@@ -277,6 +262,4 @@ def assigned_parameters(source: str, known: Collection[str]) -> list[str]:
             return []
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         names += [target.id for target in targets if isinstance(target, ast.Name)]
-    recognised = len(set(names) & {*known})
-    own = recognised >= 3 and 2 * recognised >= len(names)
-    return names if own or source.startswith("# Parameters") else []
+    return names

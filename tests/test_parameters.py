@@ -4,7 +4,8 @@ import pytest
 
 from labkit import SACConfig
 from labkit.errors import ParameterError
-from labkit.parameters import brief, check_ints, check_path, check_real, from_notebook, invalid
+from labkit.parameters import brief, check_real, from_notebook, invalid
+from labkit.teaching.parameters import check_ints, check_path
 
 OWN_CELL = """\
 num_iterations: int = 100  # gradient steps

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from labkit.parameters import MANY, check_capacity, from_notebook, integer, real, text
+from labkit.parameters import MANY, from_notebook, integer, invalid, real, text
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +45,9 @@ class DQNConfig:
     benchmark_seconds: float = real(2.0, 0, 600, "seconds of each measurement", above=True)
 
     def __attrs_post_init__(self) -> None:
-        check_capacity(self.replay_buffer_capacity, self.batch_size, "steps")
+        if self.replay_buffer_capacity < self.batch_size:
+            allowed = f"at least `batch_size` = {self.batch_size} (steps)"
+            raise invalid("replay_buffer_capacity", self.replay_buffer_capacity, allowed)
 
     @classmethod
     def from_notebook(cls, namespace: Mapping[str, Any]) -> "DQNConfig":

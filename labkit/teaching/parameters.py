@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from labkit.parameters import _in_range, from_notebook, grouped, invalid, literal
+from labkit.parameters import from_notebook, grouped, invalid, literal, whole_number
 
 
 def check_ints(name: str, value: object, low: int, high: int, unit: str) -> list[int]:
@@ -14,7 +14,7 @@ def check_ints(name: str, value: object, low: int, high: int, unit: str) -> list
     """
     given = literal(value) if isinstance(value, str) else value
     several = given if isinstance(given, list | tuple) else [given]
-    numbers = [_in_range(one, low, high, above=False, whole=True) for one in several]
+    numbers = [whole_number(low, high, unit).convert(one) for one in several]
     if not numbers or None in numbers:
         allowed = f"one or more whole numbers from {grouped(low)} to {grouped(high)} ({unit})"
         raise invalid(name, value, allowed)
