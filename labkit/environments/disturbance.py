@@ -7,7 +7,6 @@ same robot with every disturbance, and episodes can be compared in pairs.
 """
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -77,21 +76,26 @@ def foot_friction(robot: Any) -> float:
 
 
 class DisturbedMinitaur(gym.Wrapper):
-    """The registered Minitaur with the disturbance in every episode, from the reset on.
+    """The registered Minitaur with the disturbance in every episode.
 
-    The disturbance is applied right after the environment's own randomiser, before the robot is
-    set down: a payload already weighs on it while it finds its stand.
+    It is applied right after the environment's own randomizer, before the robot is set down: a
+    payload already weighs on it while it finds its stand.
     """
 
     def __init__(self, disturbance: Disturbance):
         with quiet():  # PyBullet prints folder names when it is imported
             from labkit.environments import minitaur
         super().__init__(minitaur.make())
-        self.disturbance = disturbance
-        raw: Any = self.unwrapped
-        raw.set_env_randomizer(_Then(raw._env_randomizer, disturbance.apply))
+        self.disturbance, raw = disturbance, self.unwrapped
+        self._randomizer = raw._env_randomizer
+        raw.set_env_randomizer(self)
         self._late_steps = round(disturbance.control_latency_seconds / raw._time_step)
         self._noise = np.random.default_rng()
+
+    def randomize_env(self, env: Any) -> None:
+        """Is called by each reset of the environment inside."""
+        self._randomizer.randomize_env(env)
+        self.disturbance.apply(env.minitaur)
 
     def seed(self, seed: int | None = None) -> Any:
         """Seeds the observation noise, which has its own generator, and the environment."""
@@ -104,39 +108,22 @@ class DisturbedMinitaur(gym.Wrapper):
         if self._late_steps:
             robot: Any = self.unwrapped.minitaur  # a new one after each reset
             stand = [np.pi / 2] * robot.num_motors  # the command of the environment's own reset
-            robot.apply_command = _late(robot.apply_command, [stand] * self._late_steps)
+            waiting, apply = deque([stand] * self._late_steps), robot.apply_command
+
+            def late(command: Any) -> None:
+                waiting.append(command)
+                apply(waiting.popleft())
+
+            robot.apply_command = late
         return self._noisy(observation)
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, dict[str, Any]]:
         """Observation `[28]`, reward, done, info for the action `[8]`."""
-        observation, reward, done, info = self.env.step(action)
-        return self._noisy(observation), reward, done, info
+        observation, *others = self.env.step(action)
+        return self._noisy(observation), *others
 
     def _noisy(self, observation: np.ndarray) -> np.ndarray:
         if not self.disturbance.observation_noise:
             return observation
         scale = self.disturbance.observation_noise * NOISE_SCALE
         return observation + self._noise.normal(scale=scale)
-
-
-@attrs.frozen
-class _Then:
-    """An environment randomiser of pybullet_envs, and what happens to the robot after it."""
-
-    randomizer: Any
-    change: Callable[[Any], None]
-
-    def randomize_env(self, env: Any) -> None:
-        self.randomizer.randomize_env(env)
-        self.change(env.minitaur)
-
-
-def _late(apply: Callable[[Any], None], first: list[Any]) -> Callable[[Any], None]:
-    """A function that passes on the command of `len(first)` calls ago; before that, `first`."""
-    waiting = deque(first)
-
-    def late(command: Any) -> None:
-        waiting.append(command)
-        apply(waiting.popleft())
-
-    return late
