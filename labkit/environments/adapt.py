@@ -1,13 +1,8 @@
-"""Environments of Gym 0.23 and Gymnasium as TF-Agents environments, with checked answers.
-
-A `GymEnvironment` (TF-Agents) calls an environment of Gym, or a `GymnasiumEnv` around one of
-Gymnasium. Importing this module imports TensorFlow.
-"""
+"""Environments of Gym 0.23 and Gymnasium as TF-Agents environments, with checked answers."""
 
 import contextlib
 import faulthandler
 import functools
-import math
 import os
 import random
 import signal
@@ -33,23 +28,21 @@ GENERATORS = threading.RLock()
 
 
 class GymEnvironment(PyEnvironment):
-    """An environment of Gym or Gymnasium for TF-Agents, whose answers can be stored as they are.
+    """An environment of Gym, or a `GymnasiumEnv`, whose answers can be stored as they are.
 
     - Observations in a box are copied as float32 `[obs]`: an environment may return the buffer that
       its next step changes. It gets a copy of the action `[act] float32`, in its own dtype and
       within its bounds. Other spaces stay as they are.
-    - Observations and rewards are checked to be finite.
-    - A termination has discount 0. A truncation keeps discount 1, unless `bootstrap_time_limits` is
-      False. `max_episode_steps` replaces every other time limit; None takes the smallest one around
-      the environment. A `TimeLimit` below a wrapper that repeats actions counts the steps inside.
     - The environment has its own copy of Python's and NumPy's global random generators. The
       Minitaur's randomizer draws from them at each reset, and `env.seed` does not reach it. Without
       the copy, an evaluation between two training steps would change what training sees next.
-    - `timeout` is the limit in seconds of the constructor and of each call; 0 sets none.
+    - `max_episode_steps` replaces every other time limit; None takes the smallest one around the
+      environment.
+
+    See `make_environment` for the arguments; `parameter` is the user's, for errors.
 
     Raises:
-        ParameterError: `make` returns no environment, or one with a space that is none; names
-            `parameter`, the user's parameter that chose the environment.
+        ParameterError: `make` returns no environment, or one whose spaces are none.
         BrokenEnvironmentError: on reset and step, if an answer is not what the library promises, or
             not finite; names the step.
     """
@@ -69,16 +62,18 @@ class GymEnvironment(PyEnvironment):
         self._python_state, self._numpy_generator = random.getstate(), np.random.MT19937()
         with self._in_use(), quiet():
             self.env = env = _as_gym(make(), parameter)
-        limits = _time_limits(env)
-        lengths = [math.ceil(limit._max_episode_steps) for limit in limits]
-        for limit in limits if max_episode_steps else ():
-            limit._max_episode_steps = max_episode_steps
-        self.max_episode_steps = max_episode_steps or min(lengths, default=None)
-        self._takes = getattr(env, "action_space", None)
-        self.action_space = _own_space("action_space", self._takes, "f")
-        self._converts = getattr(self.action_space, "dtype", None) == np.float32
-        space = getattr(env, "observation_space", None)
-        self.observation_space = _own_space("observation_space", space, "fiub")
+        self.raw = env.unwrapped
+        limits: list[int] = []
+        while "env" in vars(env):  # a wrapper; both libraries have one with this attribute
+            if limit := vars(env).get("_max_episode_steps"):
+                limits.append(limit)
+                env._max_episode_steps = sys.maxsize if max_episode_steps else limit
+            env = env.env
+        self.max_episode_steps = max_episode_steps or min(limits, default=None)
+        self.action_space = _own_space(self.env, "action_space", "f")
+        self._takes: Any = self.env.action_space
+        self._converts = self.action_space.dtype == np.float32
+        self.observation_space = _own_space(self.env, "observation_space", "fiub")
         self._is_box = isinstance(self.observation_space, gym.spaces.Box)
         self._action_spec = spec_from_gym_space(self.action_space, name="action")
         self._observation_spec = spec_from_gym_space(self.observation_space, name="observation")
@@ -87,11 +82,6 @@ class GymEnvironment(PyEnvironment):
     def gym(self) -> "GymEnvironment":
         """Itself: wrappers of TF-Agents pass this attribute on."""
         return self
-
-    @property
-    def raw(self) -> Any:
-        """The environment inside every wrapper."""
-        return self.env.unwrapped
 
     def action_spec(self) -> Any:
         """The action, `[act] float32` unless the space is no box of real numbers."""
@@ -112,14 +102,14 @@ class GymEnvironment(PyEnvironment):
     def get_state(self) -> dict[str, Any]:
         """Its copy of the global generators, as numbers and text for JSON."""
         inner = self._numpy_generator.state["state"]
-        numpy_state = "MT19937", inner["key"].tolist(), int(inner["pos"])
-        return {"python": self._python_state, "numpy": numpy_state}
+        state = {"key": inner["key"].tolist(), "pos": int(inner["pos"])}
+        return {"python": self._python_state, "numpy": state}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_state` returned, also after it was stored as JSON."""
         version, internal, gauss = state["python"]
         self._python_state = version, tuple(internal), gauss
-        self._numpy_generator.state = tuple(state["numpy"])
+        self._numpy_generator.state = {"bit_generator": "MT19937", "state": state["numpy"]}
 
     def render(self, mode: str = "rgb_array") -> Any:
         """What the environment draws, uint8 `[height, width, 3]`."""
@@ -142,8 +132,6 @@ class GymEnvironment(PyEnvironment):
         if self._converts:  # rounded to float32, an action may be beyond a bound
             action = np.array(action, self._takes.dtype)
             action = np.clip(action, self._takes.low, self._takes.high)
-        elif isinstance(self.action_space, gym.spaces.Discrete):
-            action = int(action)
         with self._in_use():
             answer = self.env.step(action)
         observation, reward, done, info = _parts(answer, "step", "observation, reward, done, info")
@@ -245,16 +233,13 @@ class GymnasiumEnv:
         """What the environment draws, in the mode with which it was made.
 
         Raises:
-            RunError: MuJoCo cannot draw on this machine.
+            RunError: it cannot draw; without a driver, MuJoCo raises errors of no common type.
         """
         try:
             return self.env.render()
-        except Exception as error:  # without a driver: of no common type
-            if not hasattr(self.unwrapped, "mujoco_renderer"):
-                raise
-            todo = "it draws with EGL; on Debian: apt install libegl1 libgl1-mesa-dri"
-            what = f"MuJoCo cannot draw on this machine ({first_line(error)}): {todo}"
-            raise RunError(what) from error
+        except Exception as error:
+            todo = "MuJoCo needs EGL; on Debian: apt install libegl1 libgl1-mesa-dri"
+            raise RunError(f"nothing can be drawn here ({first_line(error)}); {todo}") from error
 
 
 def _as_gym(env: Any, parameter: str) -> Any:
@@ -275,26 +260,17 @@ def _parts(answer: Any, method: str, names: str) -> Any:
     """
     if isinstance(answer, tuple) and len(answer) == 1 + names.count(","):
         return answer
-    api = "Gym 0.23" if "done" in names else "Gymnasium"
-    what = f"{method} must return ({names}), as in {api}, got {echo(answer)}"
+    what = f"{method} must return ({names}), got {echo(answer)}"
     raise BrokenEnvironmentError(f"the environment's {what}")
 
 
-def _time_limits(env: Any) -> list[Any]:
-    """Every `TimeLimit` around an environment, of either library."""
-    found = []
-    while "env" in vars(env):
-        found += [env] if vars(env).get("_max_episode_steps") else []
-        env = env.env
-    return found
-
-
-def _own_space(name: str, space: Any, kinds: str) -> gym.Space:
+def _own_space(env: Any, name: str, kinds: str) -> gym.Space:
     """A box of float32 for a box of these kinds of dtype; another space of Gym as it is.
 
     Raises:
         ParameterError: it is another one of Gymnasium's, or no space.
     """
+    space: Any = getattr(env, name, None)
     if type(space).__name__ == "Box" and space.dtype.kind in kinds:  # of either library
         with np.errstate(over="ignore"):  # a bound that float32 cannot hold is no bound
             low, high = space.low.astype(np.float32), space.high.astype(np.float32)

@@ -1,9 +1,8 @@
 """The Minitaur with disturbances: a payload, ice, weak motors, noisy sensors, late commands.
 
-The environment's own domain randomisation stays on: a policy was trained with it and is scored with
-it. At each reset it draws masses, friction, battery voltage and motor damping; a disturbance then
-changes what was drawn. It draws nothing from the environment's generators, so that a seed gives the
-same robot with every disturbance, and episodes can be compared in pairs.
+The environment's own randomizer, with which a policy was trained, still draws masses, friction,
+battery voltage and motor damping at each reset; a disturbance then changes what was drawn. A seed
+gives the same robot with every disturbance, so that episodes can be compared in pairs.
 """
 
 from collections import deque
@@ -22,23 +21,16 @@ if TYPE_CHECKING:
 
 # Observation noise 1 has these standard deviations: rad, rad/s, N m, and none for the quaternion.
 NOISE_SCALE = np.repeat([3.14, 20.0, 5.7, 1.0], [8, 8, 8, 4])  # [28]
-BASE_LINK = -1
+BASE_LINK, FOOT_LINK = -1, 3  # of the engine; all feet have the same friction
 
 
 @attrs.frozen
 class Disturbance:
     """What is different about the robot; the defaults change nothing.
 
-    Attributes:
-        payload_kg: added to the mass of the base, inside the base.
-        foot_friction: factor on the friction coefficient of the feet.
-        motor_strength: factor on the torque of every motor. The battery voltage and the motor's
-            damping stay as drawn.
-        observation_noise: standard deviation of the normal noise on each observation, as a share
-            of `NOISE_SCALE`. Neither reward nor termination depends on it.
-        control_latency_seconds: from the choice of an action until the motors receive it, rounded
-            to physics steps of 2 ms. The first actions of an episode are preceded by the command
-            to stand.
+    The battery voltage and the motors' damping stay as drawn. Neither reward nor termination
+    depends on the noise. The latency is rounded to physics steps of 2 ms; until the first command
+    of an episode arrives, the robot has the command to stand.
 
     Raises:
         ParameterError: a value is not a number or out of range; names the field and its range.
@@ -57,7 +49,8 @@ class Disturbance:
             drawn = client.getDynamicsInfo(body, BASE_LINK)[0]
             robot.SetBaseMass(drawn + self.payload_kg)
         if self.foot_friction != 1:
-            robot.SetFootFriction(foot_friction(robot) * self.foot_friction)
+            drawn = client.getDynamicsInfo(body, FOOT_LINK)[1]
+            robot.SetFootFriction(drawn * self.foot_friction)
         if self.motor_strength != 1:
             motors = robot._motor_model
             motors._torque_table = [torque * self.motor_strength for torque in motors._torque_table]
@@ -66,13 +59,6 @@ class Disturbance:
 def make(disturbance: Disturbance, seed: int | None = None) -> "PyEnvironment":
     """The registered Minitaur with a disturbance, as `make_environment` makes it without one."""
     return make_environment(lambda: DisturbedMinitaur(disturbance), seed=seed)
-
-
-def foot_friction(robot: Any) -> float:
-    """Friction coefficient of the feet, which all have the same, read from the physics engine."""
-    from pybullet_envs.bullet.minitaur import FOOT_LINK_ID
-
-    return robot._pybullet_client.getDynamicsInfo(robot.quadruped, FOOT_LINK_ID[0])[1]
 
 
 class DisturbedMinitaur(gym.Wrapper):

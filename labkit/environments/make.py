@@ -1,9 +1,8 @@
-"""Environments by id or factory, and what SAC needs of them.
+"""Environments by id or factory, and what SAC needs of them."""
 
-This module imports neither TensorFlow nor Gymnasium before an environment is made.
-"""
-
+import contextlib
 import functools
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 MINITAUR = "MinitaurBulletEnv-v0"
 PREFIX = "gymnasium:"  # of an id of Gymnasium
 INSTALL = "pip install '.[gymnasium]' in labkit's folder"
-FACTORY = "a class or a function that returns a new Gym or Gymnasium environment each time"
 MAX_SEED = 2**32 - 1
 MAX_ACTION = 1e9  # beyond it the critic's float32 loss overflows
 
@@ -36,8 +34,7 @@ def make_environment(
 
     Args:
         name: a registered id, `gymnasium:Id` for one of Gymnasium's, or a callable that returns
-            an environment of Gym 0.23 or Gymnasium, for example
-            `make_environment(MyEnv, max_episode_steps=200)`.
+            an environment of Gym 0.23 or Gymnasium, such as a class.
         seed: of everything random in the environment; None leaves it unpredictable.
         max_episode_steps: env steps until the time limit; None takes the registered one, if any.
         bootstrap_time_limits: False makes a truncation a termination, as gym's own time limit
@@ -47,10 +44,11 @@ def make_environment(
 
     Raises:
         ParameterError: an unknown id, an environment that this host cannot make, a callable that
-            does not return an environment, an environment of Gymnasium whose first step is
-            wrong, or an argument that is not allowed.
+            does not return one, or one of Gymnasium whose first step is wrong.
     """
-    max_episode_steps = check_max_episode_steps(max_episode_steps)
+    if max_episode_steps is not None:
+        allowed = "env steps; or None"
+        max_episode_steps = check_int("max_episode_steps", max_episode_steps, 1, MANY, allowed)
     if seed is not None:
         seed = check_int("seed", seed, 0, MAX_SEED, "or None")
     maker, parameter = _maker(name), "env_name" if isinstance(name, str) else "make_env"
@@ -59,10 +57,9 @@ def make_environment(
     try:
         env = GymEnvironment(maker, max_episode_steps, bootstrap_time_limits, timeout, parameter)
         env.seed(seed)
-    except ParameterError:
-        raise
     except Exception as error:  # a constructor may raise anything; that of a user is shown in full
-        if maker is name and not isinstance(error, BrokenEnvironmentError):
+        own = maker is name and not isinstance(error, BrokenEnvironmentError)
+        if own or isinstance(error, ParameterError):
             raise
         allowed = f"an environment that works here ({first_line(error)})"
         raise invalid(parameter, name, allowed) from None
@@ -72,7 +69,9 @@ def make_environment(
 def _maker(source: Any) -> Callable[[], Any]:
     """What makes the environment: a registered id's constructor, or the user's own."""
     if not isinstance(source, str):
-        check_factory(source)
+        if not callable(source):
+            allowed = "a class or a function that returns a new Gym or Gymnasium environment"
+            raise invalid("make_env", source, f"{allowed} each time")
         return source
     check_name(source)
     if source == MINITAUR:
@@ -83,6 +82,11 @@ def _maker(source: Any) -> Callable[[], Any]:
         return gym.spec(source).make
     import gymnasium
 
+    with contextlib.suppress(ImportError):  # not every environment needs MuJoCo
+        import mujoco
+
+        # It reports, in a file in the working directory, that its robot models are deprecated.
+        mujoco.set_mju_user_warning(lambda text: print(text, file=sys.stderr))
     options: Any = {"render_mode": "rgb_array", "disable_env_checker": True}  # labkit has its own
     return functools.partial(gymnasium.make, source.removeprefix(PREFIX), **options)
 
@@ -110,27 +114,6 @@ def check_name(name: str) -> None:
         hint = f"; {INSTALL}" if isinstance(error, ModuleNotFoundError) else ""
         allowed = f"a registered id of Gym, or gymnasium:Id ({first_line(error)}{hint})"
         raise invalid("env_name", name, allowed) from None
-
-
-def check_factory(make_env: Any) -> None:
-    """Rejects anything that cannot be called, for example an environment.
-
-    Raises:
-        ParameterError: `make_env` cannot be called.
-    """
-    if not callable(make_env):
-        raise invalid("make_env", make_env, FACTORY)
-
-
-def check_max_episode_steps(steps: int | None) -> int | None:
-    """A time limit as a whole number of env steps; None takes the registered one.
-
-    Raises:
-        ParameterError: it is neither.
-    """
-    if steps is None:
-        return None
-    return check_int("max_episode_steps", steps, 1, MANY, "env steps; or None")
 
 
 def check_separate(

@@ -89,11 +89,8 @@ class BatchedMinitaurEnv(minitaur_gym_env.MinitaurBulletEnv):
 
     def _reward_of(self, position: Any, torques: np.ndarray, velocities: np.ndarray) -> float:
         before, self._last_base_position = self._last_base_position, position
-        forward, drift, shake = (
-            position[0] - before[0],
-            -abs(position[1] - before[1]),
-            -abs(position[2] - before[2]),
-        )
+        forward = position[0] - before[0]
+        drift, shake = -abs(position[1] - before[1]), -abs(position[2] - before[2])
         energy = np.abs(np.dot(torques, velocities)) * self._time_step
         self._objectives.append([forward, energy, drift, shake])
         return (
