@@ -58,11 +58,16 @@ class GymEnvironment(PyEnvironment):
         super().__init__(handle_auto_reset=True)
         self.timeout, self.parameter = timeout, parameter
         self._bootstrap_time_limits = bootstrap_time_limits
-        self._steps = self._episode_steps = 0
+        self._steps = self._episode_steps = 0  # since it was made; in its episode
         self._python_state, self._numpy_generator = random.getstate(), np.random.MT19937()
         with self._in_use(), quiet():
-            self.env = env = _as_gym(make(), parameter)
-        self.raw = env.unwrapped
+            env = make()
+            gymnasium = sys.modules.get("gymnasium")  # making such an environment imports it
+            if gymnasium and isinstance(env, gymnasium.Env):
+                env = GymnasiumEnv(env)
+        if not isinstance(env, gym.Env | GymnasiumEnv):
+            raise invalid(parameter, env, "a function that returns a gym.Env or a gymnasium.Env")
+        self.env, self.raw = env, env.unwrapped
         limits: list[int] = []
         while "env" in vars(env):  # a wrapper; both libraries have one with this attribute
             if limit := vars(env).get("_max_episode_steps"):
@@ -193,7 +198,6 @@ class GymEnvironment(PyEnvironment):
         return number
 
     def _broken(self, what: str) -> NoReturn:
-        """Raises an error that says where; a reset is step 0 of its episode."""
         where = f"at its env step {self._steps}, step {self._episode_steps} of the episode"
         raise BrokenEnvironmentError(f"the environment's {what} {where}")
 
@@ -240,16 +244,6 @@ class GymnasiumEnv:
         except Exception as error:
             todo = "MuJoCo needs EGL; on Debian: apt install libegl1 libgl1-mesa-dri"
             raise RunError(f"nothing can be drawn here ({first_line(error)}); {todo}") from error
-
-
-def _as_gym(env: Any, parameter: str) -> Any:
-    """An environment of Gym as it is, one of Gymnasium as a `GymnasiumEnv`."""
-    gymnasium = sys.modules.get("gymnasium")  # making such an environment has imported it
-    if gymnasium and isinstance(env, gymnasium.Env):
-        return GymnasiumEnv(env)
-    if isinstance(env, gym.Env):
-        return env
-    raise invalid(parameter, env, "a function that returns a gym.Env or a gymnasium.Env")
 
 
 def _parts(answer: Any, method: str, names: str) -> Any:

@@ -94,13 +94,13 @@ class DisturbedMinitaur(gym.Wrapper):
         if self._late_steps:
             robot: Any = self.unwrapped.minitaur  # a new one after each reset
             stand = [np.pi / 2] * robot.num_motors  # the command of the environment's own reset
-            waiting, apply = deque([stand] * self._late_steps), robot.apply_command
+            waiting, apply = deque([stand] * self._late_steps), robot.ApplyAction
 
             def late(command: Any) -> None:
                 waiting.append(command)
                 apply(waiting.popleft())
 
-            robot.apply_command = late
+            robot.ApplyAction = late
         return self._noisy(observation)
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, dict[str, Any]]:

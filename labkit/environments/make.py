@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 MINITAUR = "MinitaurBulletEnv-v0"
 PREFIX = "gymnasium:"  # of an id of Gymnasium
-INSTALL = "pip install '.[gymnasium]' in labkit's folder"
 MAX_SEED = 2**32 - 1
 MAX_ACTION = 1e9  # beyond it the critic's float32 loss overflows
 
@@ -94,8 +93,7 @@ def _maker(source: Any) -> Callable[[], Any]:
 def check_name(name: str) -> None:
     """Rejects an id that is not registered; the error often has a similar one that is.
 
-    `gymnasium:Id` is an id of Gymnasium. `gymnasium:module:Id` is not checked here: Gymnasium
-    imports the module, which registers the id, when it makes the environment.
+    In `gymnasium:module:Id` Gymnasium imports the module when it makes the environment.
 
     Raises:
         ParameterError: `name` is not registered, or Gymnasium is not installed.
@@ -111,7 +109,8 @@ def check_name(name: str) -> None:
 
             gymnasium.spec(short)
     except Exception as error:  # each library has its own
-        hint = f"; {INSTALL}" if isinstance(error, ModuleNotFoundError) else ""
+        missing = isinstance(error, ModuleNotFoundError)
+        hint = "; pip install '.[gymnasium]' in labkit's folder" if missing else ""
         allowed = f"a registered id of Gym, or gymnasium:Id ({first_line(error)}{hint})"
         raise invalid("env_name", name, allowed) from None
 
@@ -122,8 +121,7 @@ def check_separate(
     """Rejects one environment in two roles: an evaluation would disturb the collection.
 
     Raises:
-        ParameterError: both have the same environment inside; names `parameter`, or the one that
-            chose `collect_env`.
+        ParameterError: names `parameter`, or the one that chose `collect_env`.
     """
     if raw_env(collect_env) is raw_env(eval_env):
         parameter = parameter or collect_env.gym.parameter
@@ -135,8 +133,7 @@ def check_specs(env: "PyEnvironment", parameter: str | None = None) -> None:
     """Rejects what SAC cannot train on: anything but flat observations and bounded actions.
 
     Raises:
-        ParameterError: names `parameter`, or the one that chose the environment, and its shapes or
-            bounds.
+        ParameterError: names `parameter`, or the one that chose the environment, and its shapes.
     """
     problem, action = "", env.action_spec()
     for kind, spec in {"observations": env.observation_spec(), "actions": action}.items():
