@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont, ImageOps
 
-from labkit.environments.make import forward_position
-from labkit.environments.make import environment_name, raw_env
+from labkit.environments.make import environment_name, forward_position, raw_env
 from labkit.errors import ParameterError, RunError, first_line
 
 if TYPE_CHECKING:
