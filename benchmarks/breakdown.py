@@ -17,7 +17,7 @@ import numpy as np
 import labkit
 from benchmarks.run_labkit import configure, time_training
 from benchmarks.stopwatch import per_call_ms, worker
-from labkit.environments.seeding import raw_env
+from labkit.environments.make import raw_env
 from labkit.replay.transitions import Transition
 from labkit.sac.actor import ActorPolicy
 from labkit.sac.update import make_update

@@ -106,7 +106,7 @@ def matrix_rate(rounds: int = 30, chain: int = 50) -> float:
 def physics_ms(steps: int = 400) -> float:
     """Median milliseconds of PyBullet's computation in one Minitaur env step."""
     import labkit
-    from labkit.environments.seeding import raw_env
+    from labkit.environments.make import raw_env
 
     env = labkit.make_environment("MinitaurBulletEnv-v0", seed=0)
     inner = raw_env(env)

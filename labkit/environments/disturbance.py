@@ -1,13 +1,11 @@
 """The Minitaur with disturbances: a payload, ice, weak motors, noisy sensors, late commands.
 
-The environment's own domain randomisation stays on: a policy was trained with it and is scored with
-it. At each reset it draws masses, friction, battery voltage and motor damping; a disturbance then
-changes what was drawn. It draws nothing from the environment's generators, so that a seed gives the
-same robot with every disturbance, and episodes can be compared in pairs.
+The environment's own randomizer, with which a policy was trained, still draws masses, friction,
+battery voltage and motor damping at each reset; a disturbance then changes what was drawn. A seed
+gives the same robot with every disturbance, so that episodes can be compared in pairs.
 """
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -23,23 +21,16 @@ if TYPE_CHECKING:
 
 # Observation noise 1 has these standard deviations: rad, rad/s, N m, and none for the quaternion.
 NOISE_SCALE = np.repeat([3.14, 20.0, 5.7, 1.0], [8, 8, 8, 4])  # [28]
-BASE_LINK = -1
+BASE_LINK, FOOT_LINK = -1, 3  # of the engine; all feet have the same friction
 
 
 @attrs.frozen
 class Disturbance:
     """What is different about the robot; the defaults change nothing.
 
-    Attributes:
-        payload_kg: added to the mass of the base, inside the base.
-        foot_friction: factor on the friction coefficient of the feet.
-        motor_strength: factor on the torque of every motor. The battery voltage and the motor's
-            damping stay as drawn.
-        observation_noise: standard deviation of the normal noise on each observation, as a share
-            of `NOISE_SCALE`. Neither reward nor termination depends on it.
-        control_latency_seconds: from the choice of an action until the motors receive it, rounded
-            to physics steps of 2 ms. The first actions of an episode are preceded by the command
-            to stand.
+    The battery voltage and the motors' damping stay as drawn. Neither reward nor termination
+    depends on the noise. The latency is rounded to physics steps of 2 ms; until the first command
+    of an episode arrives, the robot has the command to stand.
 
     Raises:
         ParameterError: a value is not a number or out of range; names the field and its range.
@@ -58,7 +49,8 @@ class Disturbance:
             drawn = client.getDynamicsInfo(body, BASE_LINK)[0]
             robot.SetBaseMass(drawn + self.payload_kg)
         if self.foot_friction != 1:
-            robot.SetFootFriction(foot_friction(robot) * self.foot_friction)
+            drawn = client.getDynamicsInfo(body, FOOT_LINK)[1]
+            robot.SetFootFriction(drawn * self.foot_friction)
         if self.motor_strength != 1:
             motors = robot._motor_model
             motors._torque_table = [torque * self.motor_strength for torque in motors._torque_table]
@@ -69,29 +61,27 @@ def make(disturbance: Disturbance, seed: int | None = None) -> "PyEnvironment":
     return make_environment(lambda: DisturbedMinitaur(disturbance), seed=seed)
 
 
-def foot_friction(robot: Any) -> float:
-    """Friction coefficient of the feet, which all have the same, read from the physics engine."""
-    from pybullet_envs.bullet.minitaur import FOOT_LINK_ID
-
-    return robot._pybullet_client.getDynamicsInfo(robot.quadruped, FOOT_LINK_ID[0])[1]
-
-
 class DisturbedMinitaur(gym.Wrapper):
-    """The registered Minitaur with the disturbance in every episode, from the reset on.
+    """The registered Minitaur with the disturbance in every episode.
 
-    The disturbance is applied right after the environment's own randomiser, before the robot is
-    set down: a payload already weighs on it while it finds its stand.
+    It is applied right after the environment's own randomizer, before the robot is set down: a
+    payload already weighs on it while it finds its stand.
     """
 
     def __init__(self, disturbance: Disturbance):
         with quiet():  # PyBullet prints folder names when it is imported
             from labkit.environments import minitaur
         super().__init__(minitaur.make())
-        self.disturbance = disturbance
-        raw: Any = self.unwrapped
-        raw.set_env_randomizer(_Then(raw._env_randomizer, disturbance.apply))
+        self.disturbance, raw = disturbance, self.unwrapped
+        self._randomizer = raw._env_randomizer
+        raw.set_env_randomizer(self)
         self._late_steps = round(disturbance.control_latency_seconds / raw._time_step)
         self._noise = np.random.default_rng()
+
+    def randomize_env(self, env: Any) -> None:
+        """Is called by each reset of the environment inside."""
+        self._randomizer.randomize_env(env)
+        self.disturbance.apply(env.minitaur)
 
     def seed(self, seed: int | None = None) -> Any:
         """Seeds the observation noise, which has its own generator, and the environment."""
@@ -104,39 +94,22 @@ class DisturbedMinitaur(gym.Wrapper):
         if self._late_steps:
             robot: Any = self.unwrapped.minitaur  # a new one after each reset
             stand = [np.pi / 2] * robot.num_motors  # the command of the environment's own reset
-            robot.apply_command = _late(robot.apply_command, [stand] * self._late_steps)
+            waiting, apply = deque([stand] * self._late_steps), robot.ApplyAction
+
+            def late(command: Any) -> None:
+                waiting.append(command)
+                apply(waiting.popleft())
+
+            robot.ApplyAction = late
         return self._noisy(observation)
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, dict[str, Any]]:
         """Observation `[28]`, reward, done, info for the action `[8]`."""
-        observation, reward, done, info = self.env.step(action)
-        return self._noisy(observation), reward, done, info
+        observation, *others = self.env.step(action)
+        return self._noisy(observation), *others
 
     def _noisy(self, observation: np.ndarray) -> np.ndarray:
         if not self.disturbance.observation_noise:
             return observation
         scale = self.disturbance.observation_noise * NOISE_SCALE
         return observation + self._noise.normal(scale=scale)
-
-
-@attrs.frozen
-class _Then:
-    """An environment randomiser of pybullet_envs, and what happens to the robot after it."""
-
-    randomizer: Any
-    change: Callable[[Any], None]
-
-    def randomize_env(self, env: Any) -> None:
-        self.randomizer.randomize_env(env)
-        self.change(env.minitaur)
-
-
-def _late(apply: Callable[[Any], None], first: list[Any]) -> Callable[[Any], None]:
-    """A function that passes on the command of `len(first)` calls ago; before that, `first`."""
-    waiting = deque(first)
-
-    def late(command: Any) -> None:
-        waiting.append(command)
-        apply(waiting.popleft())
-
-    return late

@@ -5,7 +5,6 @@ Here one call reads all joints and one sets all torques. Every observation and r
 the last bit (tests/environments/test_minitaur.py).
 """
 
-import math
 from typing import Any
 
 import gym
@@ -23,6 +22,16 @@ def make() -> gym.Env:
     return env
 
 
+class BatchedMinitaurEnv(minitaur_gym_env.MinitaurBulletEnv):
+    """The environment, whose robot is a `BatchedMinitaur`."""
+
+    def reset(self) -> np.ndarray:
+        """As the parent's, which makes a new robot; returns the observation `[28]`."""
+        observation = super().reset()
+        self.minitaur.__class__ = BatchedMinitaur
+        return observation
+
+
 class BatchedMinitaur(minitaur.Minitaur):
     """The robot; its joints are read and set in one call each."""
 
@@ -33,11 +42,16 @@ class BatchedMinitaur(minitaur.Minitaur):
         direction = self._motor_direction
         return np.multiply(angles, direction), np.multiply(velocities, direction)
 
-    def apply_command(self, command: Any) -> None:
-        """Sets the torques of one substep, as `ApplyAction` does for its accurate motor model."""
-        angles, velocities = self.read_joints()
+    def GetMotorAngles(self) -> np.ndarray:  # noqa: D102  (as the parent's)
+        return self.read_joints()[0]
+
+    def GetMotorVelocities(self) -> np.ndarray:  # noqa: D102
+        return self.read_joints()[1]
+
+    def ApplyAction(self, motor_commands: Any) -> None:
+        """Sets the torques of one substep, as the parent does for its accurate motor model."""
         torques, self._observed_motor_torques = self._motor_model.convert_to_torque(
-            command, angles, velocities
+            motor_commands, *self.read_joints()
         )
         if self._motor_overheat_protection:
             self._count_overheating(torques.tolist())
@@ -58,52 +72,3 @@ class BatchedMinitaur(minitaur.Minitaur):
             self._overheat_counter[motor] = self._overheat_counter[motor] + 1 if hot else 0
             if self._overheat_counter[motor] > limit:
                 self._motor_enabled_list[motor] = False
-
-
-class BatchedMinitaurEnv(minitaur_gym_env.MinitaurBulletEnv):
-    """The environment; an env step reads joints and base once after its substeps."""
-
-    _last_base_position: Any  # [3], metres
-
-    def reset(self) -> np.ndarray:
-        """As the parent's, which makes a new robot."""
-        observation = super().reset()
-        self.minitaur.__class__ = BatchedMinitaur
-        return observation
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, dict[str, Any]]:
-        """As the parent's, for the action `[8]`; returns observation `[28]`, reward, done, info."""
-        robot, client = self.minitaur, self._pybullet_client
-        command = self._transform_action_to_motor_command(action)
-        for _ in range(self._action_repeat):
-            robot.apply_command(command)
-            client.stepSimulation()
-        self._env_step_counter += 1
-        angles, velocities = robot.read_joints()
-        position, orientation = client.getBasePositionAndOrientation(robot.quadruped)
-        torques = robot.GetMotorTorques()
-        reward = self._reward_of(position, torques, velocities)
-        observed = [*angles.tolist(), *velocities.tolist(), *torques.tolist(), *orientation]
-        self._observation = observed
-        return np.array(observed), reward, self._terminated(position, orientation), {}
-
-    def _reward_of(self, position: Any, torques: np.ndarray, velocities: np.ndarray) -> float:
-        before, self._last_base_position = self._last_base_position, position
-        forward, drift, shake = (
-            position[0] - before[0],
-            -abs(position[1] - before[1]),
-            -abs(position[2] - before[2]),
-        )
-        energy = np.abs(np.dot(torques, velocities)) * self._time_step
-        self._objectives.append([forward, energy, drift, shake])
-        return (
-            self._distance_weight * forward
-            - self._energy_weight * energy
-            + self._drift_weight * drift
-            + self._shake_weight * shake
-        )
-
-    def _terminated(self, position: Any, orientation: Any) -> bool:
-        up = self._pybullet_client.getMatrixFromQuaternion(orientation)[6:]
-        fallen = up[2] < 0.85 or position[2] < 0.13
-        return fallen or math.sqrt(position[0] ** 2 + position[1] ** 2) > self._distance_limit

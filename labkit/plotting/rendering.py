@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont, ImageOps
 
-from labkit.environments.physics import forward_position
-from labkit.environments.seeding import environment_name, raw_env, seeded_env
+from labkit.environments.make import environment_name, forward_position, raw_env
 from labkit.errors import ParameterError, RunError, first_line
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def frame(env: "PyEnvironment", width: int = 480, height: int = 360) -> np.ndarr
     if (camera := _camera(env)) is not None:
         return _robot(client_of(env), camera, (width, height))
     try:
-        picture = np.asarray(seeded_env(env).unwrapped.render(mode="rgb_array"), np.uint8)
+        picture = np.asarray(env.gym.render(mode="rgb_array"), np.uint8)
         image = Image.fromarray(picture).convert("RGB")
     except RunError:
         raise

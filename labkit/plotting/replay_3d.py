@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from IPython import display
 
-from labkit.environments.physics import step_seconds
-from labkit.environments.seeding import environment_name, raw_env
+from labkit.environments.make import environment_name, raw_env, step_seconds
 from labkit.errors import storage
 from labkit.parameters import MANY, check_int, invalid
 from labkit.plotting.rendering import client_of, frame

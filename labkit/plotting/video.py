@@ -21,7 +21,7 @@ from imageio.v3 import immeta
 from IPython import display
 from PIL import Image, ImageDraw, ImageFont
 
-from labkit.environments.physics import forward_position, step_seconds
+from labkit.environments.make import forward_position, step_seconds
 from labkit.errors import StorageError, storage
 from labkit.parameters import MANY, check_int, check_real
 from labkit.plotting.rendering import capture

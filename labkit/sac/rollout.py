@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 
-from labkit.environments.make import MAX_SEED
-from labkit.environments.physics import forward_position
-from labkit.environments.seeding import seeded_env
+from labkit.environments.make import MAX_SEED, forward_position
 from labkit.errors import DivergedError, ParameterError
 from labkit.parameters import MANY, check_int, echo, grouped, invalid
 from labkit.replay.n_step import NStepWriter
@@ -217,7 +215,7 @@ def play_episode(
     """
     first, total, length = env.reset(), 0.0, 0
     start = forward_position(env)
-    limited = getattr(seeded_env(env), "max_episode_steps", None) is not None
+    limited = getattr(env.gym, "max_episode_steps", None) is not None
     for transition, over in play(env, policy, first):
         total += float(transition.reward)
         length += 1

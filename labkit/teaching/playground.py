@@ -13,7 +13,7 @@ import pandas as pd
 
 from labkit.environments import disturbance
 from labkit.environments.disturbance import Disturbance
-from labkit.environments.physics import step_seconds
+from labkit.environments.make import step_seconds
 from labkit.errors import ParameterError
 from labkit.parameters import check_real, from_notebook, real
 from labkit.plotting import video

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from labkit.analysis import statistics
 from labkit.environments import disturbance
 from labkit.environments.disturbance import Disturbance
-from labkit.environments.seeding import raw_env
+from labkit.environments.make import raw_env
 from labkit.errors import ParameterError
 from labkit.plotting import style
 from labkit.runtime import quiet

@@ -10,8 +10,13 @@ import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
 from labkit.config import MINITAUR_NAME, SACConfig, check_config
-from labkit.environments.make import check_factory, check_separate, check_specs, make_environment
-from labkit.environments.seeding import environment_name, raw_env
+from labkit.environments.make import (
+    check_separate,
+    check_specs,
+    environment_name,
+    make_environment,
+    raw_env,
+)
 from labkit.errors import ParameterError, first_line
 from labkit.parameters import invalid
 from labkit.replay.transitions import Layout, ReplayTable, layout_of
@@ -173,15 +178,8 @@ def check_config_and_run(config: Any, run: Any) -> None:
 
 
 def environment_source(config: SACConfig, make_env: MakeEnv | None) -> MakeEnv | str:
-    """What `make_environment` makes the environment from.
-
-    Raises:
-        ParameterError: `make_env` is an environment, or anything else that cannot make one.
-    """
-    if make_env is None:
-        return config.env_name
-    check_factory(make_env)
-    return make_env
+    """What `make_environment` makes the environment from."""
+    return config.env_name if make_env is None else make_env
 
 
 def check_tuned(config: SACConfig, env: PyEnvironment, parameter: str = "make_env") -> None:

@@ -12,8 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 from labkit.config import SACConfig
-from labkit.environments.make import check_max_episode_steps
-from labkit.environments.seeding import seeded_env
 from labkit.errors import ParameterError, RunError, StorageError
 from labkit.runtime import in_background
 from labkit.sac.actor import ActorPolicy
@@ -82,7 +80,6 @@ def train(
             checkpoint is damaged or of another agent.
     """
     check_config_and_run(config, run)
-    check_max_episode_steps(max_episode_steps)
     for name, value in (("make_env", make_env), ("max_episode_steps", max_episode_steps)):
         if components is not None and value is not None:
             what = f"`{name}` must be None if `components` are given: they have theirs"
@@ -98,7 +95,7 @@ def train(
             check_components(components, config, new=False)
             environments = components.collect_env, components.eval_env
             for env in environments:
-                seeded_env(env).timeout = config.environment_timeout
+                env.gym.timeout = config.environment_timeout
         opened = run or open_run("", config, environment=describe(environments[0]))
         if run is None:
             stack.enter_context(removed_if_rejected(opened))
@@ -279,7 +276,7 @@ class LocalTraining:
             "env_steps_before": self.first_env_step,
             "collector": self.collector.get_state(),
             "noise": self.policy.get_state(),
-            "environment": seeded_env(self.components.collect_env).get_state(),
+            "environment": self.components.collect_env.gym.get_state(),
         }
         self.learner.save(state)
 
@@ -298,7 +295,7 @@ class LocalTraining:
             self.first_env_step = int(state["env_steps_before"])
             self.collector.set_state(state["collector"])
             self.policy.set_state(state["noise"])
-            seeded_env(self.components.collect_env).set_state(state["environment"])
+            self.components.collect_env.gym.set_state(state["environment"])
 
 
 @contextlib.contextmanager

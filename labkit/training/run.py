@@ -29,8 +29,7 @@ import pandas as pd
 import psutil
 
 from labkit.config import FREE_TO_CHANGE, SACConfig, check_config
-from labkit.environments.make import check_name
-from labkit.environments.seeding import environment_name, seeded_env
+from labkit.environments.make import check_name, environment_name
 from labkit.errors import ParameterError, storage
 from labkit.parameters import check_no_wildcards, invalid
 from labkit.runtime import installed_version
@@ -112,7 +111,7 @@ def describe(env: "PyEnvironment") -> dict[str, Any]:
 
     The name is the registered id, or the class of an environment that is not registered.
     """
-    checked = seeded_env(env).env
+    checked = env.gym
     action = checked.action_space
     return {
         "name": environment_name(env),

@@ -10,8 +10,7 @@ from PIL import Image
 from small_disk import fill, small_disk
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-from labkit.environments.make import make_environment
-from labkit.environments.seeding import raw_env
+from labkit.environments.make import make_environment, raw_env
 from labkit.errors import ParameterError, StorageError
 from labkit.plotting import rendering, video
 

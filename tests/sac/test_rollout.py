@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import labkit
-from labkit.environments.seeding import raw_env
+from labkit.environments.make import raw_env
 from labkit.errors import DivergedError, ParameterError
 from labkit.sac.rollout import Collector, evaluate, play_episode, random_policy
 

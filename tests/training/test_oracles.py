@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 import labkit
-from labkit.environments.seeding import seeded_env
 from labkit.sac.saved_policy import load_actor
 from labkit.training import checkpoint, components, local
 
@@ -93,7 +92,7 @@ def test_a_resumed_run_continues_where_its_checkpoint_was_written(small_config, 
     assert resumed.learner._actor_loss_count == state["actor_losses"] == 3
     assert (resumed.step, resumed.env_step, made.replay.size()) == (15, 315, 315)
     assert resumed.policy.get_state() == state["noise"]
-    environment = json.loads(json.dumps(seeded_env(made.collect_env).get_state()))
+    environment = json.loads(json.dumps(made.collect_env.gym.get_state()))
     assert environment == state["environment"]
     assert run.metrics().gradient_step.tolist() == [10]
     made.close()

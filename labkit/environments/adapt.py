@@ -1,0 +1,293 @@
+"""Environments of Gym 0.23 and Gymnasium as TF-Agents environments, with checked answers."""
+
+import contextlib
+import faulthandler
+import functools
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import gym
+import numpy as np
+from tf_agents.environments.gym_wrapper import spec_from_gym_space
+from tf_agents.environments.py_environment import PyEnvironment
+from tf_agents.trajectories import time_step as ts
+
+from labkit.errors import BrokenEnvironmentError, RunError, first_line
+from labkit.parameters import echo, invalid
+from labkit.runtime import quiet
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+TRUNCATED = "TimeLimit.truncated"  # Gym's mark in `info`
+# Held while the global generators belong to one environment: another thread would use them, too.
+GENERATORS = threading.RLock()
+
+
+class GymEnvironment(PyEnvironment):
+    """An environment of Gym, or a `GymnasiumEnv`, whose answers can be stored as they are.
+
+    - Observations in a box are copied as float32 `[obs]`: an environment may return the buffer that
+      its next step changes. It gets a copy of the action `[act] float32`, in its own dtype and
+      within its bounds. Other spaces stay as they are.
+    - The environment has its own copy of Python's and NumPy's global random generators. The
+      Minitaur's randomizer draws from them at each reset, and `env.seed` does not reach it. Without
+      the copy, an evaluation between two training steps would change what training sees next.
+    - `max_episode_steps` replaces every other time limit; None takes the smallest one around the
+      environment.
+
+    See `make_environment` for the arguments; `parameter` is the user's, for errors.
+
+    Raises:
+        ParameterError: `make` returns no environment, or one whose spaces are none.
+        BrokenEnvironmentError: on reset and step, if an answer is not what the library promises, or
+            not finite; names the step.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        max_episode_steps: int | None = None,
+        bootstrap_time_limits: bool = True,
+        timeout: float = 0,
+        parameter: str = "make_env",
+    ):
+        super().__init__(handle_auto_reset=True)
+        self.timeout, self.parameter = timeout, parameter
+        self._bootstrap_time_limits = bootstrap_time_limits
+        self._steps = self._episode_steps = 0  # since it was made; in its episode
+        self._python_state, self._numpy_generator = random.getstate(), np.random.MT19937()
+        with self._in_use(), quiet():
+            env = make()
+            gymnasium = sys.modules.get("gymnasium")  # making such an environment imports it
+            if gymnasium and isinstance(env, gymnasium.Env):
+                env = GymnasiumEnv(env)
+        if not isinstance(env, gym.Env | GymnasiumEnv):
+            raise invalid(parameter, env, "a function that returns a gym.Env or a gymnasium.Env")
+        self.env, self.raw = env, env.unwrapped
+        limits: list[int] = []
+        while "env" in vars(env):  # a wrapper; both libraries have one with this attribute
+            if limit := vars(env).get("_max_episode_steps"):
+                limits.append(limit)
+                env._max_episode_steps = sys.maxsize if max_episode_steps else limit
+            env = env.env
+        self.max_episode_steps = max_episode_steps or min(limits, default=None)
+        self.action_space = _own_space(self.env, "action_space", "f")
+        self._takes: Any = self.env.action_space
+        self._converts = self.action_space.dtype == np.float32
+        self.observation_space = _own_space(self.env, "observation_space", "fiub")
+        self._is_box = isinstance(self.observation_space, gym.spaces.Box)
+        self._action_spec = spec_from_gym_space(self.action_space, name="action")
+        self._observation_spec = spec_from_gym_space(self.observation_space, name="observation")
+
+    @property
+    def gym(self) -> "GymEnvironment":
+        """Itself: wrappers of TF-Agents pass this attribute on."""
+        return self
+
+    def action_spec(self) -> Any:
+        """The action, `[act] float32` unless the space is no box of real numbers."""
+        return self._action_spec
+
+    def observation_spec(self) -> Any:
+        """The observation, `[obs] float32` unless the space is no box."""
+        return self._observation_spec
+
+    def seed(self, seed: int | None = None) -> None:
+        """Seeds its copy of the global generators, its action space, then the environment."""
+        self._python_state = random.Random(seed).getstate()
+        self._numpy_generator = np.random.MT19937(seed)
+        self.action_space.seed(seed)
+        with self._in_use():
+            self.env.seed(seed)
+
+    def get_state(self) -> dict[str, Any]:
+        """Its copy of the global generators, as numbers and text for JSON."""
+        inner = self._numpy_generator.state["state"]
+        state = {"key": inner["key"].tolist(), "pos": int(inner["pos"])}
+        return {"python": self._python_state, "numpy": state}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` returned, also after it was stored as JSON."""
+        version, internal, gauss = state["python"]
+        self._python_state = version, tuple(internal), gauss
+        self._numpy_generator.state = {"bit_generator": "MT19937", "state": state["numpy"]}
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """What the environment draws, uint8 `[height, width, 3]`."""
+        return self.env.render(mode=mode)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        with self._in_use():
+            self.env.close()
+
+    def _reset(self) -> ts.TimeStep:
+        self._episode_steps = 0
+        with self._in_use(), quiet():  # some environments print here
+            observation = self.env.reset()
+        return ts.restart(self._observation(observation))
+
+    def _step(self, action: Any) -> ts.TimeStep:
+        self._steps += 1
+        self._episode_steps += 1
+        if self._converts:  # rounded to float32, an action may be beyond a bound
+            action = np.array(action, self._takes.dtype)
+            action = np.clip(action, self._takes.low, self._takes.high)
+        with self._in_use():
+            answer = self.env.step(action)
+        observation, reward, done, info = _parts(answer, "step", "observation, reward, done, info")
+        observation, reward = self._observation(observation), self._reward(reward)
+        at_limit = self._episode_steps == self.max_episode_steps
+        if self._bootstrap_time_limits and (info.get(TRUNCATED) if done else at_limit):
+            return ts.truncation(observation, reward)
+        if done or at_limit:
+            return ts.termination(observation, reward)
+        return ts.transition(observation, reward)
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """The environment may run in this block, for `timeout` seconds, with its generators.
+
+        After that time `faulthandler` prints where each thread is and ends the process, even in a
+        call that holds Python's lock. Arming and cancelling takes 40 µs.
+        """
+        with GENERATORS:
+            process = os.getpid()
+            global_python, global_numpy = random.getstate(), np.random.get_bit_generator()
+            random.setstate(self._python_state)
+            np.random.set_bit_generator(self._numpy_generator)
+            if self.timeout:
+                faulthandler.dump_traceback_later(self.timeout, exit=True, file=_stderr())
+            try:
+                yield
+            finally:
+                if os.getpid() != process:  # one that the environment forked must not train, too
+                    os._exit(1)
+                if self.timeout:
+                    faulthandler.cancel_dump_traceback_later()
+                self._python_state = random.getstate()
+                random.setstate(global_python)
+                np.random.set_bit_generator(global_numpy)
+
+    def _observation(self, observation: Any) -> Any:
+        """A checked copy in float32; what is no box is returned as it is."""
+        if not self._is_box:
+            return observation
+        try:
+            copy = np.array(observation, np.float32)
+        except (TypeError, ValueError):
+            self._broken(f"observation must be an array of numbers, got {echo(observation)}")
+        if copy.shape != self.observation_space.shape:
+            self._broken(f"observation has shape {copy.shape}, not {self.observation_space.shape},")
+        if not np.isfinite(copy).all():
+            index = np.flatnonzero(~np.isfinite(copy))[0]
+            self._broken(f"observation[{index}] is {copy.ravel()[index]}")
+        return copy
+
+    def _reward(self, reward: Any) -> float:
+        try:
+            number = float(np.asarray(reward).item())  # an array of one number will do
+        except (TypeError, ValueError):
+            self._broken(f"reward must be one number, got {echo(reward)}")
+        if not abs(number) <= FLOAT32_MAX:  # NaN is not, either
+            self._broken(f"reward is {number:g}")
+        return number
+
+    def _broken(self, what: str) -> NoReturn:
+        where = f"at its env step {self._steps}, step {self._episode_steps} of the episode"
+        raise BrokenEnvironmentError(f"the environment's {what} {where}")
+
+
+class GymnasiumEnv:
+    """An environment of Gymnasium with the methods of a Gym 0.23 one.
+
+    `terminated` ends an episode. So does `truncated`, which is marked as Gym's own `TimeLimit`
+    marks it, unless the step terminates, too. One step is taken at once, so that a wrong answer is
+    found before any work.
+    """
+
+    def __init__(self, env: Any):
+        self.env, self.unwrapped, self.close = env, env.unwrapped, env.close
+        self.action_space, self.observation_space = env.action_space, env.observation_space
+        self._seed: int | None = None
+        self.reset()
+        self.step(env.action_space.sample())
+
+    def seed(self, seed: int | None) -> None:
+        """Stores the seed for the next reset, where Gymnasium takes it."""
+        self._seed = seed
+
+    def reset(self) -> Any:
+        """The first observation of an episode."""
+        seed, self._seed = self._seed, None
+        return _parts(self.env.reset(seed=seed), "reset", "observation, info")[0]
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
+        """Observation, reward, whether the episode is over, and `info` with the mark."""
+        names = "observation, reward, terminated, truncated, info"
+        *others, terminated, truncated, info = _parts(self.env.step(action), "step", names)
+        info = {**info, TRUNCATED: truncated and not terminated}
+        return *others, terminated or truncated, info
+
+    def render(self, mode: str) -> Any:
+        """What the environment draws, in the mode with which it was made.
+
+        Raises:
+            RunError: it cannot draw; without a driver, MuJoCo raises errors of no common type.
+        """
+        try:
+            return self.env.render()
+        except Exception as error:
+            todo = "MuJoCo needs EGL; on Debian: apt install libegl1 libgl1-mesa-dri"
+            raise RunError(f"nothing can be drawn here ({first_line(error)}); {todo}") from error
+
+
+def _parts(answer: Any, method: str, names: str) -> Any:
+    """The answer of an environment, a tuple of these parts.
+
+    Raises:
+        BrokenEnvironmentError: it is not; the usual cause is the API of the other library.
+    """
+    if isinstance(answer, tuple) and len(answer) == 1 + names.count(","):
+        return answer
+    what = f"{method} must return ({names}), got {echo(answer)}"
+    raise BrokenEnvironmentError(f"the environment's {what}")
+
+
+def _own_space(env: Any, name: str, kinds: str) -> gym.Space:
+    """A box of float32 for a box of these kinds of dtype; another space of Gym as it is.
+
+    Raises:
+        ParameterError: it is another one of Gymnasium's, or no space.
+    """
+    space: Any = getattr(env, name, None)
+    if type(space).__name__ == "Box" and space.dtype.kind in kinds:  # of either library
+        with np.errstate(over="ignore"):  # a bound that float32 cannot hold is no bound
+            low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+        return gym.spaces.Box(low, high, dtype=np.float32)
+    if isinstance(space, gym.Space):
+        return space
+    hint = "wrap the environment; for observations there is gymnasium.wrappers.FlattenObservation"
+    raise invalid(name, space, f"a Box of real numbers ({hint})")
+
+
+@functools.cache
+def _stderr() -> int:
+    """A copy of stderr's descriptor, which neither `quiet` nor Jupyter redirects."""
+    if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
+        with contextlib.suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGTSTP, _suspend)
+    try:
+        return os.dup(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):
+        return os.dup(2)
+
+
+def _suspend(*_: Any) -> None:
+    """Ctrl-Z: without this, a limit reached while the process is suspended would end it."""
+    faulthandler.cancel_dump_traceback_later()
+    os.kill(os.getpid(), signal.SIGSTOP)
