@@ -208,14 +208,24 @@ def check_components(components: TrainingComponents, config: SACConfig, new: boo
     """Rejects components with which a `new` or a resumed training cannot begin.
 
     Raises:
-        ParameterError: they are of another type, their environments are one, or SAC cannot train in
-            them; in a new run, their table is empty or their agent has trained.
+        ParameterError: they are of another type, their environments are one, SAC cannot train in
+            them, or their agent has other hyperparameters; in a new run, their table is empty or
+            their agent has trained.
     """
     if not isinstance(components, TrainingComponents):
         raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
     check_separate(components.collect_env, components.eval_env, "components")
     check_specs(components.collect_env, "components.collect_env")
     check_tuned(config, components.collect_env, "components")
+    built_with = {
+        "gamma": components.agent._gamma,
+        "reward_scale_factor": components.agent._reward_scale_factor,
+        "actor_update_period": components.agent.actor_update_period,
+    }
+    for name, value in built_with.items():
+        if value != getattr(config, name):
+            allowed = f"{value}, as in the agent of `components`"
+            raise invalid(name, getattr(config, name), allowed)
     if new and not components.replay.size():
         raise ParameterError(
             "`components` must have a filled replay table, but theirs is empty: call "
