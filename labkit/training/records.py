@@ -168,7 +168,7 @@ def _read(file: Path) -> _Table:
         with contextlib.suppress(ValueError, OverflowError):
             _ = [float(word) for cell in row for word in cell.split()]
             for place in map(names.index, STEPS):
-                row[place] = str(int(float(row[place])))
+                row[place] = f"{float(row[place]):.0f}"
             if len(row) == len(names):
                 rows.append(row)
     if len(lines) > 1 and not rows:
