@@ -136,8 +136,9 @@ def power_failure(path: Path, kind: str, generator: random.Random) -> str:
     newest = checkpoint.latest(path / "checkpoints")
     file = path / "metrics.csv"
     synced = len(file.read_bytes())
-    row = file.read_bytes().splitlines(keepends=True)[2]
-    file.write_bytes(file.read_bytes() + row * 3)
+    _, _, rest = file.read_bytes().splitlines(keepends=True)[2].split(b",", 2)
+    later = b"".join(b"%d,%d,%s" % (INITIAL + LAST + i, LAST + i, rest) for i in (1, 2, 3))
+    file.write_bytes(file.read_bytes() + later)
     cut(file, generator, synced)
     shutil.copytree(newest, path / "checkpoints" / "partial")
     for unfinished in [

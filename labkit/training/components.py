@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
 from labkit.config import MINITAUR_NAME, SACConfig, check_config
-from labkit.environments.make import check_factory, check_separate, check_specs, make_environment
+from labkit.environments.make import check_separate, check_specs, make_environment
 from labkit.environments.seeding import environment_name, raw_env
 from labkit.errors import ParameterError, first_line
 from labkit.parameters import invalid
@@ -39,7 +39,7 @@ def evaluation_seed(config: SACConfig, final: bool) -> int:
     run that is resumed with more iterations is not scored by episodes that it was scored by before.
 
     Returns:
-        An integer from 0 to 2³¹ − 1, a function of the seed and, if `final`, of `num_iterations`.
+        An integer from 0 to 2³¹ − 1.
     """
     if not final:
         return (config.seed + EVAL_SEED) % 2**31
@@ -122,11 +122,10 @@ def make_environments(
     Raises:
         ParameterError: SAC cannot train on the environment, or `make_env` returns the same twice.
     """
-    source = environment_source(config, make_env)
     seed_everything(config.seed)
 
     def make(seed: int, bootstrap: bool = True) -> PyEnvironment:
-        timeout = config.environment_timeout
+        source, timeout = make_env or config.env_name, config.environment_timeout
         return make_environment(source, seed, max_episode_steps, bootstrap, timeout)
 
     collect_env = make(config.seed + COLLECT_SEED, config.bootstrap_time_limits)
@@ -170,18 +169,6 @@ def check_config_and_run(config: Any, run: Any) -> None:
     check_config(config)
     if run is not None and not isinstance(run, Run):
         raise invalid("run", run, "None, or what labkit.open_run(run_dir, config) returns")
-
-
-def environment_source(config: SACConfig, make_env: MakeEnv | None) -> MakeEnv | str:
-    """What `make_environment` makes the environment from.
-
-    Raises:
-        ParameterError: `make_env` is an environment, or anything else that cannot make one.
-    """
-    if make_env is None:
-        return config.env_name
-    check_factory(make_env)
-    return make_env
 
 
 def check_tuned(config: SACConfig, env: PyEnvironment, parameter: str = "make_env") -> None:

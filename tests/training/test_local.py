@@ -48,7 +48,7 @@ def config(small_config):
     return lambda **changes: small_config(**{"env_name": "Target", **changes})
 
 
-def fails_after(steps, error):
+def fails_after(steps, error, done=True):
     """An environment whose step raises `error`, or does what it says, at the step after `steps`."""
 
     class Failing(Target):
@@ -60,7 +60,7 @@ def fails_after(steps, error):
                 if callable(error):
                     return error()
                 raise error
-            return np.zeros(1, np.float32), 0.0, False, {}
+            return np.zeros(1, np.float32), 0.0, done, {}
 
     return Failing
 
@@ -151,7 +151,7 @@ def test_without_a_run_it_resumes_or_takes_the_next_directory(config, tmp_path, 
     cut = config(checkpoint_interval=10)
     with pytest.raises(RuntimeError, match="out of order"):
         labkit.train(cut, make_env=fails_after(316, RuntimeError("out of order")))
-    assert str(labkit.train(cut, make_env=fails_after(999, None)).path) == "runs/0002"
+    assert str(labkit.train(cut, make_env=fails_after(9_999, None)).path) == "runs/0002"
     assert str(labkit.train(cut, make_env=Target).path) == "runs/0003", "another environment"
 
 
@@ -192,7 +192,7 @@ def test_one_interrupt_stops_an_evaluation_between_two_env_steps(config, tmp_pat
             os.kill(os.getpid(), signal.SIGINT)
         return np.zeros(1, np.float32), 0.0, False, {}
 
-    Endless = fails_after(349, press)
+    Endless = fails_after(349, press, done=False)
     run = labkit.train(config(), open_run(tmp_path, config()), make_env=Endless)
     assert Endless.taken == 350
     printed = capsys.readouterr()
