@@ -1,10 +1,11 @@
 """The named errors of labkit, one line each, which says what is wrong and what was saved."""
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 START_SECONDS = 180  # for a process that is being started, on a busy machine
 Result = TypeVar("Result")
@@ -16,6 +17,20 @@ class _OneLineError(Exception):
     def _render_traceback_(self) -> list[str]:
         # IPython calls this in place of printing a traceback.
         return [f"{type(self).__name__}: {self}"]
+
+
+_excepthook = sys.excepthook
+
+
+def _print_one_line(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """In a script, our stack frames would hide the message as well."""
+    if isinstance(error, _OneLineError):
+        print(f"{kind.__name__}: {error}", file=sys.stderr)
+    else:
+        _excepthook(kind, error, trace)
+
+
+sys.excepthook = _print_one_line
 
 
 class ParameterError(_OneLineError, ValueError):

@@ -227,14 +227,19 @@ def check_table(folder: Path, kind: str) -> int:
 
 def saved_digests(folder: Path) -> dict[int, str]:
     """The hash of every agent that a checkpoint holds now; a later life starts from one of them."""
-    return {step: digest(checkpoint.load(saved)[0]) for step, saved in usable(folder).items()}
+    return {step: digest(arrays_of(saved)) for step, saved in usable(folder).items()}
+
+
+def arrays_of(saved: Path) -> list[np.ndarray]:
+    """The variables of the agent in a checkpoint, in order."""
+    with np.load(saved / checkpoint.AGENT) as arrays:
+        return [arrays[name] for name in sorted(arrays)]
 
 
 def usable(folder: Path) -> dict[int, Path]:
-    """Every checkpoint that the next life may start from, also one that a kill left unnamed."""
+    """Every checkpoint that the next life may start from."""
     saved = folder / "run" / "checkpoints"
-    named = {step: saved / f"{step:09d}" for step in checkpoint.steps(saved)}
-    return named | checkpoint.interrupted(saved)
+    return {step: saved / f"{step:09d}" for step in checkpoint.steps(saved)}
 
 
 def check_restarts(folder: Path, digests: dict[int, str]) -> int:

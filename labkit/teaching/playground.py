@@ -18,7 +18,7 @@ from labkit.errors import ParameterError
 from labkit.parameters import check_real, from_notebook, real
 from labkit.plotting import video
 from labkit.plotting.video import Recording
-from labkit.training import saved_weights
+from labkit.teaching import saved_weights
 
 SIZE, FPS = (320, 240), 15  # pixels and frames per second: drawing takes longer than the physics
 SIDES = ("a", "b")

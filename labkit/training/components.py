@@ -44,7 +44,7 @@ def evaluation_seed(config: SACConfig, final: bool) -> int:
     run that is resumed with more iterations is not scored by episodes that it was scored by before.
 
     Returns:
-        An integer from 0 to 2³¹ − 1, a function of the seed and, if `final`, of `num_iterations`.
+        An integer from 0 to 2³¹ − 1.
     """
     if not final:
         return (config.seed + EVAL_SEED) % 2**31
@@ -127,11 +127,10 @@ def make_environments(
     Raises:
         ParameterError: SAC cannot train on the environment, or `make_env` returns the same twice.
     """
-    source = environment_source(config, make_env)
     seed_everything(config.seed)
 
     def make(seed: int, bootstrap: bool = True) -> PyEnvironment:
-        timeout = config.environment_timeout
+        source, timeout = make_env or config.env_name, config.environment_timeout
         return make_environment(source, seed, max_episode_steps, bootstrap, timeout)
 
     collect_env = make(config.seed + COLLECT_SEED, config.bootstrap_time_limits)
@@ -177,11 +176,6 @@ def check_config_and_run(config: Any, run: Any) -> None:
         raise invalid("run", run, "None, or what labkit.open_run(run_dir, config) returns")
 
 
-def environment_source(config: SACConfig, make_env: MakeEnv | None) -> MakeEnv | str:
-    """What `make_environment` makes the environment from."""
-    return config.env_name if make_env is None else make_env
-
-
 def check_tuned(config: SACConfig, env: PyEnvironment, parameter: str = "make_env") -> None:
     """Rejects settings of the Minitaur if `parameter`, such as `make_env`, gave another robot.
 
@@ -206,14 +200,24 @@ def check_components(components: TrainingComponents, config: SACConfig, new: boo
     """Rejects components with which a `new` or a resumed training cannot begin.
 
     Raises:
-        ParameterError: they are of another type, their environments are one, or SAC cannot train in
-            them; in a new run, their table is empty or their agent has trained.
+        ParameterError: they are of another type, their environments are one, SAC cannot train in
+            them, or their agent has other hyperparameters; in a new run, their table is empty or
+            their agent has trained.
     """
     if not isinstance(components, TrainingComponents):
         raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
     check_separate(components.collect_env, components.eval_env, "components")
     check_specs(components.collect_env, "components.collect_env")
     check_tuned(config, components.collect_env, "components")
+    built_with = {
+        "gamma": components.agent._gamma,
+        "reward_scale_factor": components.agent._reward_scale_factor,
+        "actor_update_period": components.agent.actor_update_period,
+    }
+    for name, value in built_with.items():
+        if value != getattr(config, name):
+            allowed = f"{value}, as in the agent of `components`"
+            raise invalid(name, getattr(config, name), allowed)
     if new and not components.replay.size():
         raise ParameterError(
             "`components` must have a filled replay table, but theirs is empty: call "

@@ -17,7 +17,7 @@ from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent, state_variables
 from labkit.sac.rollout import Evaluation
 from labkit.sac.update import flat_weights, make_steps, make_update
-from labkit.training import checkpoint, metrics
+from labkit.training import checkpoint, records
 from labkit.training.logger import RunLogger
 from labkit.training.run import Run
 
@@ -240,7 +240,7 @@ class Learner:
         if not all(np.isfinite(array).all() for array in arrays):
             what = "the agent has weights that are infinite or not a number"
             raise DivergedError(f"{what} after gradient step {self.step}")
-        file = self.run.path / metrics.FILE
+        file = self.run.path / records.METRICS
         with storage(file), contextlib.suppress(FileNotFoundError):  # somebody removed it
             checkpoint.flush_to_disk(file)
         totals = {name: total.tolist() for name, total in self._totals.items()}

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,11 @@ def train(
             if new:
                 warm_up(config, components)
         training = LocalTraining(config, opened, components)
-        with _short_switches(), stop_request() as stop:
+        # PyBullet keeps Python's lock for the whole of a step, and Python passes it on only every
+        # 5 ms by default: the gradient steps would wait where they should overlap.
+        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(1e-4)
+        with stop_request() as stop:
             training.execute(stop)
     return opened
 
@@ -152,11 +156,7 @@ class LocalTraining:
         return self.first_env_step + self.collector.env_steps
 
     def execute(self, stop: StopRequest) -> None:
-        """Runs every iteration, the interim evaluations and the final one.
-
-        Raises:
-            RunError: one of `errors`.
-        """
+        """Runs every iteration, the interim evaluations and the final one."""
         try:
             with self.live_plot:
                 self._run_phases(stop)
@@ -234,11 +234,7 @@ class LocalTraining:
                 replay.check(time.monotonic() - begin)
 
     def check_table(self) -> None:
-        """Notices that the table was emptied: any client that reaches Reverb's port can do that.
-
-        Raises:
-            RunError: it holds fewer rows than before.
-        """
+        """Notices that the table was emptied: any client that reaches Reverb's port can do that."""
         rows = self.components.replay.size()
         if rows < self.rows:
             raise RunError(
@@ -296,18 +292,3 @@ class LocalTraining:
             self.collector.set_state(state["collector"])
             self.policy.set_state(state["noise"])
             self.components.collect_env.gym.set_state(state["environment"])
-
-
-@contextlib.contextmanager
-def _short_switches() -> Iterator[None]:
-    """Lets the thread of the gradient steps get Python's lock soon after it asks for it.
-
-    PyBullet keeps the lock for the whole of a step, and Python passes it on only every 5 ms by
-    default: the gradient step would wait where it should overlap.
-    """
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)

@@ -14,7 +14,7 @@ from labkit.errors import storage
 from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent
 from labkit.sac.rollout import Evaluation
-from labkit.training.metrics import FIRST, PER_EPISODE
+from labkit.training.records import FIRST, PER_EPISODE
 from labkit.training.run import Run
 
 

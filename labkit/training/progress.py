@@ -55,15 +55,14 @@ class Display:
     def __init__(self) -> None:
         self._handle: Any = None
 
-    def put(self, data: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
+    def put(self, data: dict[str, Any], **metadata: Any) -> None:
         """Shows `data`, by MIME type, in place of the previous output."""
         from IPython.display import display
 
-        options = {"raw": True, "metadata": metadata or {}}
         if self._handle is None:
-            self._handle = display(data, display_id=True, **options)
+            self._handle = display(data, display_id=True, raw=True, metadata=metadata)
         else:
-            self._handle.update(data, **options)
+            self._handle.update(data, raw=True, metadata=metadata)
 
     def line(self, text: str, last: bool) -> None:
         """Shows a line; where nobody watches, only the last one."""
@@ -79,40 +78,38 @@ def _terminal(text: str, last: bool) -> None:
 class Ticker:
     """Counts finished units; fast enough to be called at every step."""
 
-    def __init__(self, label: str, total: int, unit: str, show: Show | None, done: int = 0):
-        options = {"file": io.StringIO(), "ncols": WIDTH}  # it only formats; `show` prints
-        self._bar = tqdm(total=total, unit=unit, desc=label, initial=done, **options)
-        self._show, self._shown, self._started = show, 0.0, time.monotonic()
+    def __init__(self, label: str, total: int, unit: str, done: int = 0, cell: Show | None = None):
+        options = {"file": io.StringIO(), "ncols": WIDTH}  # it only formats; `_show` prints
+        self.bar = tqdm(total=total, unit=unit, desc=label, initial=done, **options)
+        self._show: Show | None = _terminal if sys.stderr.isatty() else None
+        if in_kernel():
+            self._show = cell or Display().line
+        self._shown, self._started = 0.0, time.monotonic()
+        self.advance(0)
 
     def advance(self, count: int = 1, **facts: Any) -> None:
         """Adds `count`; `facts` such as `last_return='+3.2'` follow the bar."""
-        self._bar.n += count
+        self.bar.n += count
         now = time.monotonic()
         if self._show and now - self._shown >= SECONDS_BETWEEN_UPDATES:
             self._shown = now
             text = {key.replace("_", " "): str(value) for key, value in facts.items()}
-            self._bar.set_postfix(text, refresh=False)
+            self.bar.set_postfix(text, refresh=False)
             # A longer line would wrap in a terminal, and each update would leave one behind.
-            self._bar.ncols = min(WIDTH, shutil.get_terminal_size().columns - 1)
-            self._show(str(self._bar), False)
+            self.bar.ncols = min(WIDTH, shutil.get_terminal_size().columns - 1)
+            self._show(str(self.bar), False)
 
-    def summary(self) -> str:
-        """For example `training: 100 000 it in 13 min 20 s, 125 it/s`."""
-        bar, seconds = self._bar, time.monotonic() - self._started
-        done = f"{bar.desc}: {grouped(bar.n)} {bar.unit} in"
-        if seconds < SECONDS_BETWEEN_UPDATES:  # too short for a rate
-            return f"{done} less than {SECONDS_BETWEEN_UPDATES:g} s"
+    def close(self) -> None:
+        """Leaves a summary, such as `training: 100 000 it in 13 min 20 s, 125 it/s`."""
+        bar, seconds = self.bar, time.monotonic() - self._started
+        bar.disable = True
         minutes, rest = divmod(round(seconds), 60)
         spent = f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
         rate = (bar.n - bar.initial) / seconds
         pace = f"{rate:.3g}" if rate < 100 else grouped(round(rate))
-        return f"{done} {spent}, {pace} {bar.unit}/s"
-
-    def close(self) -> None:
-        """Leaves the summary."""
-        self._bar.disable = True
         if self._show:
-            self._show(self.summary(), True)
+            text = f"{bar.desc}: {grouped(bar.n)} {bar.unit} in {spent}, {pace} {bar.unit}/s"
+            self._show(text, True)
 
 
 @contextlib.contextmanager
@@ -125,27 +122,22 @@ def progress(
     'episodes'. There are `total` in all, `done` of them before a resume. In a notebook, `cell`
     shows the progress; None shows a line.
     """
-    show = _terminal if sys.stderr.isatty() else None
-    ticker = Ticker(label, total, unit, (cell or Display().line) if in_kernel() else show, done)
-    ticker.advance(0)
-    try:
+    with contextlib.closing(Ticker(label, total, unit, done, cell)) as ticker:
         yield ticker
-    finally:
-        ticker.close()
 
 
 class Phases:
     """Progress displays one after another, for the phases of a run."""
 
     def __init__(self) -> None:
-        self._stack, self._label, self._done = contextlib.ExitStack(), "", 0
-        self._ticker: Any = None
+        self._ticker: Ticker | None = None
 
     def __enter__(self) -> "Phases":
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stack.close()
+        if self._ticker:
+            self._ticker.close()
 
     def show(
         self, label: str, total: int, unit: str, done: int, before: int = 0, **facts: Any
@@ -154,17 +146,15 @@ class Phases:
 
         `before` of them were done in earlier starts of the run, and do not count as speed.
         """
-        if label != self._label:
-            self._stack.close()
-            self._ticker = self._stack.enter_context(progress(label, total, unit, before))
-            self._label, self._done = label, before
+        if self._ticker is None or self._ticker.bar.desc != label:
+            self.__exit__()
+            self._ticker = Ticker(label, total, unit, before)
         self.reached(label, done, **facts)
 
     def reached(self, label: str, done: int, **facts: Any) -> None:
         """Shows the count of a phase, which may have ended, if it is still shown."""
-        if label == self._label:
-            self._ticker.advance(done - self._done, **facts)
-            self._done = done
+        if self._ticker and self._ticker.bar.desc == label:
+            self._ticker.advance(done - self._ticker.bar.n, **facts)
 
 
 class LivePlot:
@@ -183,8 +173,7 @@ class LivePlot:
         """Updates the line, and the figure when it is due; the last line is kept for the end."""
         if last:
             self._summary = text
-        else:
-            self.aside(text, last)
+        self.aside(text, last)
 
     def aside(self, text: str, last: bool) -> None:
         """Updates both for another task, of which no line stays."""
@@ -209,8 +198,8 @@ class LivePlot:
             if len(rows := self._run.metrics()) > self._drawn:
                 figure = curves.training_figure(rows)
                 png = base64.b64encode(style.png_of(figure)).decode()
-                alt = {"image/png": {"alt": style.describe(figure)}}
-                self._figure.put({"image/png": png, "text/plain": "the training so far"}, alt)
+                data = {"image/png": png, "text/plain": "the training so far"}
+                self._figure.put(data, **{"image/png": {"alt": style.describe(figure)}})
                 self._drawn = len(rows)
         spent = time.monotonic() - begin
         self._next_drawing = begin + max(SECONDS_BETWEEN_FIGURES, spent / LARGEST_SHARE)
@@ -220,23 +209,21 @@ class StopRequest:
     """Whether the run was asked to end."""
 
     def __init__(self, on_request: Callable[[], Any] = lambda: None) -> None:
-        self._requested, self._announced = False, True
+        self._requested = self._announced = False
         self._on_request = on_request
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
         """The signal handler: the first signal is a request, the second interrupts at once."""
         if self._requested:
             raise KeyboardInterrupt
-        self._requested, self._announced = True, False
+        self._requested = True
         self._on_request()
 
     def __bool__(self) -> bool:
-        if not self._announced:  # the handler itself may run where output is hidden
+        if self._requested and not self._announced:  # the handler may run where output is hidden
             self._announced = True
-            print(
-                "stopping after this iteration; interrupt once more to stop at once",
-                file=sys.stderr,
-            )
+            what = "stopping after this iteration; interrupt once more to stop at once"
+            print(what, file=sys.stderr)
         return self._requested
 
 

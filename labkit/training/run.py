@@ -1,24 +1,21 @@
 """The run directory: the configuration and the results of a run in plain files.
 
     config.json    every hyperparameter; the environment, the versions of the packages, the commit
-    metrics.csv    one row for each log or evaluation; see `metrics`
+    metrics.csv    one row for each log or evaluation
     events/        the same for TensorBoard
     policy/        the deterministic policy as a SavedModel
     checkpoints/   see `checkpoint`
     lock           of the process that writes, whose number it holds
 
-A run uses a new or empty directory, or resumes the run of the same configuration in it. Nothing is
-written to a directory with other files and no config.json, or through a symbolic link.
+A run uses a new or empty directory, or resumes the run of the same configuration in it.
 """
 
 import contextlib
 import importlib.util
 import itertools
-import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,111 +26,26 @@ import pandas as pd
 import psutil
 
 from labkit.config import FREE_TO_CHANGE, SACConfig, check_config
-from labkit.environments.make import check_name, environment_name
+from labkit.environments.make import check_name
 from labkit.errors import ParameterError, storage
 from labkit.parameters import check_no_wildcards, invalid
-from labkit.runtime import installed_version
-from labkit.training import checkpoint, metrics
-from labkit.training.checkpoint import write_atomically
-from labkit.training.metrics import read_metrics
+from labkit.training import checkpoint, records
+from labkit.training.checkpoint import write_atomically as write_atomically
+from labkit.training.records import CONFIG, describe, differences, read_content, read_metrics
+from labkit.training.records import read_config as read_config
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
     from labkit.sac.rollout import Evaluation
 
-CONFIG, LOCK = "config.json", "lock"
-FORMAT = 1
-PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "gymnasium", "mujoco")
+LOCK = "lock"
 # In a checkout: the run whose policy the notebooks and `labkit watch` show. It is the best of
 # three runs with 300 000 env steps, a target entropy of -8 and otherwise labkit's defaults.
 TRACKED_POLICY = Path("results/minitaur/best-300000")
 RAY_SUMMARY = "ray.json"  # of a run that `labkit.train_on_ray` made
 
 _LOCKS: dict[Path, filelock.BaseFileLock] = {}  # those that this process holds
-
-
-# --- config.json
-
-
-def commit() -> str | None:
-    """The git commit of labkit's checkout, with `-dirty` behind it if a tracked file has changes.
-
-    None for an installed package, or if git does not answer.
-    """
-    checkout = Path(__file__).resolve().parents[2]
-    if not (checkout / ".git").exists():  # else git would search the folders above
-        return None
-    # A git hook sets variables that point to another repository.
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
-        done = subprocess.run(command, cwd=checkout, env=env, timeout=5, check=True, **options)
-        return done.stdout.strip() or None
-    return None
-
-
-def read_content(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the `config.json` of a run directory holds.
-
-    Raises:
-        ParameterError: it is missing, damaged, or of another format.
-    """
-    file = Path(path) / CONFIG
-    try:
-        content = json.loads(file.read_text())
-        version, _ = content["format"], dict(content["config"])
-    except OSError as error:
-        raise ParameterError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ParameterError(f"{file} is damaged: it is not the JSON that labkit writes") from None
-    if version != FORMAT:
-        raise ParameterError(f"{file} has format {version!r}; this labkit reads format {FORMAT}")
-    return content
-
-
-def read_config(path: str | os.PathLike[str]) -> SACConfig:
-    """The configuration of a run directory.
-
-    Raises:
-        ParameterError: `config.json` is missing, damaged, or of another format.
-    """
-    fields = read_content(path)["config"]
-    try:
-        return SACConfig.parse(fields)
-    except ParameterError as error:
-        raise ParameterError(f"{Path(path) / CONFIG} is damaged: {error}") from None
-
-
-def describe(env: "PyEnvironment") -> dict[str, Any]:
-    """Name, spaces and time limit of an environment, for JSON.
-
-    The name is the registered id, or the class of an environment that is not registered.
-    """
-    checked = env.gym
-    action = checked.action_space
-    return {
-        "name": environment_name(env),
-        "observation shape": list(checked.observation_space.shape),
-        "action shape": list(action.shape),
-        "action bounds": [action.low.ravel().tolist(), action.high.ravel().tolist()],
-        "max_episode_steps": checked.max_episode_steps,
-    }
-
-
-def differences(path: Path, found: Mapping[str, Any]) -> str:
-    """How an environment, as `describe` returns it, differs from that of a run; empty if nowhere.
-
-    Raises:
-        ParameterError: see `read_content`.
-    """
-    theirs = read_content(path).get("environment") or found
-    return "; ".join(
-        f"{name}: {theirs.get(name)} there and {value} here"
-        for name, value in found.items()
-        if theirs.get(name) != value
-    )
 
 
 # --- one writer
@@ -197,19 +109,11 @@ class Run:
         Raises:
             StorageError: it cannot be written.
         """
-        file = self.path / CONFIG
-        before = read_content(self.path) if file.exists() else {}
-        if before and is_finished(self.path, self.config):
-            return
-        content = {
-            "format": FORMAT,
-            "config": attrs.asdict(self.config),
-            "environment": environment or before.get("environment"),
-            "versions": {name: installed_version(name) for name in PACKAGES},
-            "commit": commit(),
-        }
-        with storage(file):
-            write_atomically(file, json.dumps(content, indent=2) + "\n")
+        before = read_content(self.path) if (self.path / CONFIG).exists() else {}
+        if not before or not is_finished(self.path, self.config):
+            environment = environment or before.get("environment")
+            with storage(self.path / CONFIG):
+                records.write_config(self.path, self.config, environment)
 
     def check_environment(self, env: "PyEnvironment") -> None:
         """Records the environment of a run without a checkpoint; a resumed run must have the same.
@@ -231,7 +135,7 @@ class Run:
         Raises:
             StorageError: the disk is full or gone.
         """
-        metrics.append(self.path, values)
+        records.append(self.path, values)
         if self.on_metrics is not None:
             self.on_metrics(values)
 
@@ -254,8 +158,8 @@ class Run:
         )
 
     def keep_metrics(self, step: int) -> None:
-        """Keeps the rows up to gradient step `step`, and tells what was lost; see `metrics.cut`."""
-        for what in metrics.cut(self.path, step):
+        """Keeps the rows up to gradient step `step`, and tells what was lost; see `records.cut`."""
+        for what in records.cut(self.path, step):
             self.notify(what)
 
     def metrics(self) -> pd.DataFrame:
@@ -268,7 +172,7 @@ class Run:
 
 def has_begun(path: Path) -> bool:
     """Whether a run directory has a checkpoint or a row of metrics."""
-    return bool(checkpoint.steps(path / "checkpoints")) or not metrics.is_empty(path)
+    return bool(checkpoint.steps(path / "checkpoints")) or not records.is_empty(path)
 
 
 def is_finished(path: Path, config: SACConfig) -> bool:
@@ -277,7 +181,7 @@ def is_finished(path: Path, config: SACConfig) -> bool:
     Raises:
         ParameterError: see `read_metrics`.
     """
-    if metrics.is_empty(path):
+    if records.is_empty(path):
         return False
     table = read_metrics(path)
     last = table[table.gradient_step == config.num_iterations]
@@ -290,11 +194,11 @@ def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, .
     Raises:
         ParameterError: names each field that differs.
     """
-    names = [name for name in SACConfig.names() if name not in (*FREE_TO_CHANGE, *but)]
+    pairs = {name: (getattr(theirs, name), getattr(ours, name)) for name in SACConfig.names()}
     differing = [
-        f"{name} is {getattr(theirs, name)!r} there and {getattr(ours, name)!r} here"
-        for name in names
-        if getattr(theirs, name) != getattr(ours, name)
+        f"{name} is {there!r} there and {here!r} here"
+        for name, (there, here) in pairs.items()
+        if there != here and name not in (*FREE_TO_CHANGE, *but)
     ]
     if differing:
         allowed = f"a new directory or a run of this configuration ({'; '.join(differing)})"
@@ -313,11 +217,11 @@ def check_usable(path: Path, config: SACConfig) -> None:
     """
     for folder, folders, files in os.walk(path):
         for name in (*folders, *files):
-            if (link := Path(folder, name)).is_symlink():  # labkit would write what it points to
-                allowed = f"a directory without symbolic links, such as its {link.name}"
+            if Path(folder, name).is_symlink():  # labkit would write what it points to
+                allowed = f"a directory without symbolic links, such as its {name}"
                 raise invalid("run_dir", str(path), allowed)
     if not (path / CONFIG).exists():
-        if found := foreign_files(path):
+        if found := _foreign_files(path):
             some = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
             allowed = f"a new or empty directory, or a run; it holds {some}, and no {CONFIG}"
             raise invalid("run_dir", str(path), allowed)
@@ -336,7 +240,7 @@ def check_usable(path: Path, config: SACConfig) -> None:
         raise invalid("num_iterations", config.num_iterations, allowed)
 
 
-def foreign_files(path: Path) -> list[str]:
+def _foreign_files(path: Path) -> list[str]:
     """The names in a directory that are not of labkit; hidden files and notebooks do not count."""
     names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
     return [n for n in names if not n.startswith(".") and not n.endswith(".ipynb") and n != LOCK]
@@ -370,7 +274,7 @@ def choose_directory(
         raise invalid("run_dir", run_dir, allowed)
     if resume not in ("auto", "never"):
         raise invalid("resume", resume, "'auto' or 'never'")
-    path = Path(run_dir) if str(run_dir) else Path("runs")
+    path = Path(str(run_dir) or "runs")
     try:
         path = path.expanduser()
         check_no_wildcards("run_dir", path)
@@ -380,12 +284,12 @@ def choose_directory(
         elif resume == "never":
             numbered = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
             every = itertools.chain([path], numbered)
-            path = next(p for p in every if not (p / CONFIG).exists() and not foreign_files(p))
+            path = next(p for p in every if not (p / CONFIG).exists() and not _foreign_files(p))
         check_usable(path, config)
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK):
             raise PermissionError("it is not writable")
-    except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last for ~nobody
+    except (OSError, ValueError, RuntimeError) as error:  # the last for ~nobody
         if isinstance(error, ParameterError):
             raise
         reason = getattr(error, "strerror", None) or error
@@ -396,7 +300,7 @@ def choose_directory(
 
 def _numbered(root: Path) -> list[Path]:
     """The numbered directories under `root`, newest first."""
-    found = [p for p in root.glob("*") if re.fullmatch(r"\d{4,}", p.name)]
+    found = [path for path in root.glob("*") if re.fullmatch(r"\d{4,}", path.name)]
     return sorted(found, key=lambda path: int(path.name), reverse=True)
 
 
@@ -496,7 +400,7 @@ def open_run(
         else:
             (path / CONFIG).unlink(missing_ok=True)
             run.write_config()
-            metrics.create(path)
+            records.create(path)
     return run
 
 

@@ -1,90 +1,181 @@
-"""Progress is seen where somebody looks, and nowhere else."""
+"""What a person sees of a training, and the stop button: in a real kernel, a terminal, a script."""
 
+import base64
 import io
-import json
 import os
-from types import SimpleNamespace
+import re
+import time
+from pathlib import Path
 
+import pytest
+from jupyter_client.manager import start_new_kernel
+
+from labkit.config import SACConfig
+from labkit.plotting import curves, style
 from labkit.training import progress
+from labkit.training.run import open_run, read_metrics
+
+TESTS = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+PREPARE = f"""
+import sys; sys.path[:0] = {TESTS!r}
+import labkit
+from labkit.plotting import curves
+from labkit.training import components, progress
+from test_local import Target
+from conftest import SMALL
+progress.SECONDS_BETWEEN_FIGURES = progress.SECONDS_BETWEEN_UPDATES = 0
+progress.LARGEST_SHARE = 1e9
+config = labkit.SACConfig(**{{**SMALL, "env_name": "Target", "num_iterations": 10**6}})
+run = labkit.open_run("here", config)
+made = components.build(config, components.make_environments(config, Target))
+components.warm_up(config, made)
+"""
+SHORT = PREPARE.replace('"num_iterations": 10**6', '"log_interval": 10')
 
 
-def test_silent_without_a_terminal(capfd, monkeypatch):
-    monkeypatch.delenv(progress.FILE_VARIABLE, raising=False)
+@pytest.fixture
+def start(tmp_path):
+    """`start(**variables)`: a kernel with these additional environment variables."""
+    started = []
+
+    def begin(**variables):
+        clean = {k: v for k, v in os.environ.items() if k not in progress.FRONT_ENDS}
+        started.append(start_new_kernel(60, cwd=str(tmp_path), env={**clean, **variables}))
+        return started[-1]
+
+    yield begin
+    for manager, client in started:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def execute(kernel, code, interrupt_when=None):
+    """Runs a cell; `interrupt_when()` presses the stop button once. Its outputs, all of them."""
+    manager, client = kernel
+    asked, found, deadline = client.execute(code), [], time.monotonic() + 200
+    while time.monotonic() < deadline:
+        if interrupt_when and interrupt_when():
+            manager.interrupt_kernel()
+            interrupt_when = None
+        if not client.iopub_channel.msg_ready():
+            time.sleep(0.05)
+            continue
+        message = client.get_iopub_msg(timeout=1)
+        if message["parent_header"].get("msg_id") != asked:
+            continue
+        found.append(message)
+        if message["content"].get("execution_state") == "idle":
+            assert all(m["msg_type"] != "error" for m in found), found
+            return found
+    raise AssertionError(f"not idle in time, alive: {manager.is_alive()}: {found[-3:]}")
+
+
+def displays(kernel):
+    """Displays of the training's cell, each (message type, display id, data, metadata)."""
+    execute(kernel, SHORT)
+    messages = execute(kernel, "labkit.train(config, run, made);")
+    shown = [m for m in messages if m["msg_type"] in ("display_data", "update_display_data")]
+    parts = [(m["msg_type"], m["content"]) for m in shown]
+    return [(kind, c["transient"]["display_id"], c["data"], c["metadata"]) for kind, c in parts]
+
+
+def check_saved_outputs(shown):
+    """The saved notebook has the last state of each display, in order of creation."""
+    (line, _), (figure, details) = {name: (d, m) for _, name, d, m in shown}.values()
+    assert re.fullmatch(r"training: 20 it in .* s, .* it/s", line["text/plain"])
+    assert base64.b64decode(figure["image/png"]).startswith(b"\x89PNG")
+    assert len(figure["image/png"]) < 200_000
+    assert "along gradient steps." in details["image/png"]["alt"]
+
+
+def test_in_jupyterlab_one_figure_and_one_line_are_replaced_in_place(start):
+    shown = displays(start(JPY_SESSION_NAME="notebook.ipynb"))
+    kinds = [kind for kind, *_ in shown]
+    assert kinds.count("display_data") == 2, "one line, one figure: nothing scrolls"
+    lines = [data["text/plain"] for _, _, data, _ in shown if "image/png" not in data]
+    assert any(re.match(r"training: +\d+%\|", line) for line in lines)
+    assert any(line.startswith("evaluation: ") for line in lines)
+    figures = [data["image/png"] for _, _, data, _ in shown if "image/png" in data]
+    assert len(set(figures)) >= 3, "it is redrawn when metrics are added"
+    check_saved_outputs(shown)
+
+
+def test_under_papermill_and_nbval_both_appear_once(start):
+    shown = displays(start())
+    assert [kind for kind, *_ in shown] == ["display_data"] * 2
+    check_saved_outputs(shown)
+
+
+def test_interrupted_the_cell_returns_and_run_again_it_resumes(start, tmp_path):
+    kernel, metrics = start(), tmp_path / "here" / "metrics.csv"
+    execute(kernel, PREPARE)
+    train = "labkit.train(config, run, made); print('it returned at', len(run.metrics()))"
+    lengths = [0]
+    for _ in range(2):
+        enough = lengths[-1] + 20
+        found = execute(kernel, train, lambda n=enough: len(metrics.read_text().split()) > n)
+        text = "".join(m["content"]["text"] for m in found if m["msg_type"] == "stream")
+        assert "stopped at gradient step" in text
+        assert "it returned at" in text
+        lengths.append(len(read_metrics(tmp_path / "here")))
+    assert lengths[2] > lengths[1] > 5
+    table = read_metrics(tmp_path / "here")
+    steps = table.gradient_step[table.critic_loss.notna()].tolist()
+    assert steps == sorted(set(steps)), "a step was logged twice"
+
+
+def test_lost_metrics_and_slow_drawing_do_not_disturb_the_training(tmp_path, monkeypatch):
+    run, shown = open_run(tmp_path, SACConfig()), []
+    run.log(env_step=1, gradient_step=1, wall_seconds=1.0, critic_loss=1.0)
+    monkeypatch.setattr(progress, "in_kernel", lambda: True)
+    monkeypatch.setattr(progress, "watched", lambda: True)
+    monkeypatch.setattr(progress.Display, "put", lambda _, data, **more: shown.extend(data))
+    slow = lambda _: time.sleep(0.3) or style.NotebookFigure()  # noqa: E731
+    monkeypatch.setattr(curves, "training_figure", slow)
+    begin = time.monotonic()
+    with progress.LivePlot(run) as plot:
+        plot.line("training", False)
+        assert "image/png" in shown
+        assert plot._next_drawing - begin >= 0.3 / progress.LARGEST_SHARE
+        (tmp_path / "metrics.csv").unlink()
+        shown.clear()
+    assert shown == ["text/plain"]
+
+
+def test_silent_without_a_terminal(capfd):
     with progress.progress("work", 3, "it") as ticker:
         ticker.advance(3, last_return="+1")
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_launcher_reads_what_the_kernel_writes(tmp_path, monkeypatch):
-    file = tmp_path / "progress.json"
-    monkeypatch.setenv(progress.FILE_VARIABLE, str(file))
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_UPDATES", 0)
-    with progress.progress("work", 3, "it") as ticker:
-        ticker.advance(2, last_return="+1")
-        state = json.loads(file.read_text())
-        assert state == {
-            "label": "work",
-            "done": 2,
-            "total": 3,
-            "unit": "it",
-            "facts": {"last return": "+1"},
-        }
-    assert json.loads(file.read_text()) == {"label": None}
-
-
-def test_a_lost_progress_file_does_not_end_the_work(tmp_path, monkeypatch):
-    monkeypatch.setenv(progress.FILE_VARIABLE, str(tmp_path / "gone" / "progress.json"))
-    with progress.progress("work", 1, "it") as ticker:
-        ticker.advance()
-    assert ticker.summary().startswith("work: 1 it in ")
-
-
-def test_advance_counts_each_and_shows_few():
-    shown = []
-    sink = SimpleNamespace(show=lambda bar, facts: shown.append(bar.n), end=lambda summary: None)
-    ticker = progress.Ticker("work", 100_000, "it", [sink])
-    for _ in range(100_000):
-        ticker.advance()
-    assert "100 000 it" in ticker.summary()
-    assert 0 < len(shown) < 1_000
-
-
-def test_the_pace_is_a_plain_number(monkeypatch):
-    ticker = progress.Ticker("work", 10_000, "it", [])
-    ticker.advance(10_000)
-    for seconds, pace in ((5.0, "2 000 it/s"), (1_000.0, "10 it/s"), (9_000.0, "1.11 it/s")):
-        monkeypatch.setattr(progress.time, "monotonic", lambda s=seconds: ticker._started + s)
-        assert ticker.summary().endswith(f", {pace}")
-    monkeypatch.setattr(progress.time, "monotonic", lambda: ticker._started + 119.7)
-    assert ticker.summary() == "work: 10 000 it in 2 min 0 s, 83.5 it/s"
-    monkeypatch.setattr(progress.time, "monotonic", lambda: ticker._started + 0.01)
-    assert ticker.summary() == "work: 10 000 it in less than 0.5 s"
+@pytest.mark.parametrize(("columns", "longest"), [(60, 59), (200, progress.WIDTH)])
+def test_a_terminal_has_one_bar_and_then_a_summary(monkeypatch, columns, longest):
+    written = io.StringIO()
+    written.isatty = lambda: True
+    monkeypatch.setattr(progress.sys, "stderr", written)
+    size = os.terminal_size((columns, 24))
+    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda: size)
+    ticker = progress.Ticker("training", 10_000, "it")
+    for _ in range(10_000):
+        ticker.advance(last_return="+12.3")
+    started = ticker._started
+    monkeypatch.setattr(progress.time, "monotonic", lambda: started + 119.7)
+    ticker.advance(0, last_return="+12.3")
+    ticker.close()
+    *lines, last = written.getvalue().split("\r\033[K")
+    assert 2 <= len(lines) < 100, "it is fast enough to be called at every step"
+    assert all(len(line) <= longest for line in lines)
+    assert lines[-1].startswith("training: 100%")
+    assert last == "training: 10 000 it in 2 min 0 s, 83.5 it/s\n"
 
 
 def test_a_phase_that_ended_between_two_looks_is_shown_whole(monkeypatch):
     ended = []
-    monkeypatch.setattr(progress.Ticker, "close", lambda ticker: ended.append(ticker.summary()))
+    close = lambda ticker: ended.append((ticker.bar.desc, ticker.bar.initial, ticker.bar.n))  # noqa: E731
+    monkeypatch.setattr(progress.Ticker, "close", close)
     with progress.Phases() as bar:
         bar.show("training", 100, "it", 95, before=90)
-        assert bar._ticker._bar.n == 95
-        assert bar._ticker._bar.initial == 90, "of a resumed run"
-        bar.reached("random collection", 7)
+        bar.reached("warm-up", 7)
         bar.reached("training", 100)
         bar.show("evaluation", 5, "episodes", 0)
-    assert ended[0].startswith("training: 100 it in ")
-    assert ended[1].startswith("evaluation: 0 episodes in ")
-
-
-def test_a_bar_stays_on_one_line_of_a_narrow_terminal(monkeypatch):
-    written = io.StringIO()
-    monkeypatch.setattr(progress.sys, "stderr", written)
-    sink = progress._TerminalSink()
-    for columns, longest in ((60, 59), (200, progress.WIDTH)):
-        size = os.terminal_size((columns, 24))
-        monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda size=size: size)
-        ticker = progress.Ticker("training", 100_000, "it", [])
-        ticker._bar.set_postfix({"last return": "+12.3"}, refresh=False)
-        sink.show(ticker._bar, {})
-        line = written.getvalue().rpartition("\033[K")[2]
-        assert "training" in line
-        assert len(line) <= longest
+    assert ended == [("training", 90, 100), ("evaluation", 0, 0)]

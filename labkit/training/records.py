@@ -1,7 +1,9 @@
-"""`metrics.csv`: one row for each log or evaluation; a new name in a row becomes a column.
+"""What a run directory records: `config.json`, and `metrics.csv`.
 
-A power failure can leave a file whose end is missing or full of NULs, and a spreadsheet saves it
-with other separators. Every row that is whole is read.
+`config.json` has every hyperparameter, the environment, the versions of packages and the commit.
+`metrics.csv` has one row for each log or evaluation; a new name in a row becomes a column. A power
+failure can leave a file whose end is missing or full of NULs, and a spreadsheet saves it with other
+separators: every row that is whole is read.
 
 `wall_seconds` are the seconds of training when a row was written, evaluations included. On Ray,
 where training continues during an evaluation, its row has the seconds, env steps and gradient steps
@@ -12,21 +14,129 @@ import contextlib
 import csv
 import io
 import itertools
+import json
 import os
+import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import attrs
 import numpy as np
 import pandas as pd
 
+from labkit.config import SACConfig
+from labkit.environments.make import environment_name
 from labkit.errors import ParameterError, storage
-from labkit.training.checkpoint import write_atomically
+from labkit.runtime import installed_version
+from labkit.training.checkpoint import named, write_atomically
 
-FILE = "metrics.csv"
+if TYPE_CHECKING:
+    from tf_agents.environments.py_environment import PyEnvironment
+
+CONFIG, METRICS = "config.json", "metrics.csv"
+FORMAT = 1
+PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "gymnasium", "mujoco")
 STEPS = ["env_step", "gradient_step"]  # whole numbers
 PER_EPISODE = ["eval_returns", "eval_lengths", "eval_distances"]  # one number for each episode
 FIRST, LAST = [*STEPS, "wall_seconds"], ["eval_return", *PER_EPISODE]  # losses: in between
+
+
+# --- config.json
+
+
+def commit() -> str | None:
+    """The git commit of labkit's checkout, with `-dirty` behind it if a tracked file has changes.
+
+    None for an installed package, or if git does not answer.
+    """
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():  # else git would search the folders above
+        return None
+    # A git hook sets variables that point to another repository.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.check_output(command, cwd=checkout, env=env, timeout=5, text=True).strip()
+    return None
+
+
+def read_content(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the `config.json` of a run directory holds.
+
+    Raises:
+        ParameterError: it is missing, damaged, or of another format.
+    """
+    file = Path(path) / CONFIG
+    with named(file):
+        content = json.loads(file.read_text())
+        version, _ = content["format"], dict(content["config"])
+        if version != FORMAT:
+            what = f"{file} has format {version!r}; this labkit reads format {FORMAT}"
+            raise ParameterError(what)
+    return content
+
+
+def read_config(path: str | os.PathLike[str]) -> SACConfig:
+    """The configuration of a run directory.
+
+    Raises:
+        ParameterError: `config.json` is missing, damaged, or of another format.
+    """
+    fields = read_content(path)["config"]
+    try:
+        return SACConfig.parse(fields)
+    except ParameterError as error:
+        raise ParameterError(f"{Path(path) / CONFIG} is damaged: {error}") from None
+
+
+def describe(env: "PyEnvironment") -> dict[str, Any]:
+    """Name, spaces and time limit of an environment, for JSON.
+
+    The name is the registered id, or the class of an environment that is not registered.
+    """
+    checked = env.gym
+    action = checked.action_space
+    return {
+        "name": environment_name(env),
+        "observation shape": list(checked.observation_space.shape),
+        "action shape": list(action.shape),
+        "action bounds": [action.low.ravel().tolist(), action.high.ravel().tolist()],
+        "max_episode_steps": checked.max_episode_steps,
+    }
+
+
+def differences(path: Path, found: Mapping[str, Any]) -> str:
+    """How an environment, as `describe` returns it, differs from that of a run; empty if nowhere.
+
+    Raises:
+        ParameterError: see `read_content`.
+    """
+    theirs = read_content(path).get("environment") or found
+    return "; ".join(
+        f"{name}: {theirs.get(name)} there and {value} here"
+        for name, value in found.items()
+        if theirs.get(name) != value
+    )
+
+
+def write_config(path: Path, config: SACConfig, environment: Mapping[str, Any] | None) -> None:
+    """Writes `config.json`, with the environment that `describe` returned.
+
+    Raises:
+        OSError: the disk is full or gone.
+    """
+    content = {
+        "format": FORMAT,
+        "config": attrs.asdict(config),
+        "environment": environment,
+        "versions": {name: installed_version(name) for name in PACKAGES},
+        "commit": commit(),
+    }
+    write_atomically(path / CONFIG, json.dumps(content, indent=2) + "\n")
+
+
+# --- metrics.csv
 
 
 class _Table(NamedTuple):
@@ -58,7 +168,7 @@ def _read(file: Path) -> _Table:
         with contextlib.suppress(ValueError, OverflowError):
             _ = [float(word) for cell in row for word in cell.split()]
             for place in map(names.index, STEPS):
-                row[place] = str(int(float(row[place])))
+                row[place] = f"{float(row[place]):.0f}"
             if len(row) == len(names):
                 rows.append(row)
     if len(lines) > 1 and not rows:
@@ -77,7 +187,7 @@ def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
     Raises:
         ParameterError: the file is missing, its header is damaged, or none of its rows is whole.
     """
-    names, rows, _ = _read(Path(path) / FILE)
+    names, rows, _ = _read(Path(path) / METRICS)
     columns: dict[str, Any] = {name: [row[i] for row in rows] for i, name in enumerate(names)}
     for name, cells in columns.items():
         if name in PER_EPISODE:
@@ -100,7 +210,7 @@ def create(path: Path) -> None:
     Raises:
         OSError: the disk is full or gone.
     """
-    _write(path / FILE, [*FIRST, *LAST], [])
+    _write(path / METRICS, [*FIRST, *LAST], [])
 
 
 def is_empty(path: Path) -> bool:
@@ -109,7 +219,7 @@ def is_empty(path: Path) -> bool:
     Raises:
         ParameterError: see `read_metrics`.
     """
-    file = path / FILE
+    file = path / METRICS
     return not file.exists() or not file.read_bytes().strip(b"\0 \r\n") or not _read(file).rows
 
 
@@ -119,7 +229,7 @@ def append(path: Path, values: Mapping[str, Any]) -> None:
     Raises:
         StorageError: the disk is full or gone.
     """
-    file = path / FILE
+    file = path / METRICS
     with storage(file):
         with contextlib.suppress(FileNotFoundError), file.open(newline="") as stream:
             names = stream.readline().strip().split(",")
@@ -153,7 +263,7 @@ def cut(path: Path, step: int) -> list[str]:
     Raises:
         ParameterError, StorageError: the file cannot be read or written.
     """
-    file, told = path / FILE, []
+    file, told = path / METRICS, []
     with storage(file):
         if step < 0 and not is_empty(path):
             names = (path / f"metrics-{number}.csv" for number in itertools.count(1))
