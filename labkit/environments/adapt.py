@@ -43,8 +43,7 @@ class GymEnvironment(PyEnvironment):
 
     Raises:
         ParameterError: `make` returns no environment, or one whose spaces are none.
-        BrokenEnvironmentError: on reset and step, if an answer is not what the library promises, or
-            not finite; names the step.
+        BrokenEnvironmentError: an answer is not finite, or not of its shape; names the step.
     """
 
     def __init__(
@@ -77,9 +76,7 @@ class GymEnvironment(PyEnvironment):
         self.max_episode_steps = max_episode_steps or min(limits, default=None)
         self.action_space = _own_space(self.env, "action_space", "f")
         self._takes: Any = self.env.action_space
-        self._converts = self.action_space.dtype == np.float32
         self.observation_space = _own_space(self.env, "observation_space", "fiub")
-        self._is_box = isinstance(self.observation_space, gym.spaces.Box)
         self._action_spec = spec_from_gym_space(self.action_space, name="action")
         self._observation_spec = spec_from_gym_space(self.observation_space, name="observation")
 
@@ -134,7 +131,9 @@ class GymEnvironment(PyEnvironment):
     def _step(self, action: Any) -> ts.TimeStep:
         self._steps += 1
         self._episode_steps += 1
-        if self._converts:  # rounded to float32, an action may be beyond a bound
+        if (
+            self.action_space.dtype == np.float32
+        ):  # rounded to float32, an action may be beyond a bound
             action = np.array(action, self._takes.dtype)
             action = np.clip(action, self._takes.low, self._takes.high)
         with self._in_use():
@@ -175,7 +174,7 @@ class GymEnvironment(PyEnvironment):
 
     def _observation(self, observation: Any) -> Any:
         """A checked copy in float32; what is no box is returned as it is."""
-        if not self._is_box:
+        if not isinstance(self.observation_space, gym.spaces.Box):
             return observation
         try:
             copy = np.array(observation, np.float32)
@@ -205,9 +204,7 @@ class GymEnvironment(PyEnvironment):
 class GymnasiumEnv:
     """An environment of Gymnasium with the methods of a Gym 0.23 one.
 
-    `terminated` ends an episode. So does `truncated`, which is marked as Gym's own `TimeLimit`
-    marks it, unless the step terminates, too. One step is taken at once, so that a wrong answer is
-    found before any work.
+    It takes one step at once, so that a wrong answer is found before any work.
     """
 
     def __init__(self, env: Any):
@@ -227,7 +224,7 @@ class GymnasiumEnv:
         return _parts(self.env.reset(seed=seed), "reset", "observation, info")[0]
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
-        """Observation, reward, whether the episode is over, and `info` with the mark."""
+        """Observation, reward, whether the episode is over, and `info` with Gym's mark."""
         names = "observation, reward, terminated, truncated, info"
         *others, terminated, truncated, info = _parts(self.env.step(action), "step", names)
         info = {**info, TRUNCATED: truncated and not terminated}
@@ -247,11 +244,7 @@ class GymnasiumEnv:
 
 
 def _parts(answer: Any, method: str, names: str) -> Any:
-    """The answer of an environment, a tuple of these parts.
-
-    Raises:
-        BrokenEnvironmentError: it is not; the usual cause is the API of the other library.
-    """
+    """The answer of an environment, if it has these parts; the other library has other ones."""
     if isinstance(answer, tuple) and len(answer) == 1 + names.count(","):
         return answer
     what = f"{method} must return ({names}), got {echo(answer)}"
@@ -259,11 +252,7 @@ def _parts(answer: Any, method: str, names: str) -> Any:
 
 
 def _own_space(env: Any, name: str, kinds: str) -> gym.Space:
-    """A box of float32 for a box of these kinds of dtype; another space of Gym as it is.
-
-    Raises:
-        ParameterError: it is another one of Gymnasium's, or no space.
-    """
+    """A box of float32 for a box of these kinds of dtype; another space of Gym as it is."""
     space: Any = getattr(env, name, None)
     if type(space).__name__ == "Box" and space.dtype.kind in kinds:  # of either library
         with np.errstate(over="ignore"):  # a bound that float32 cannot hold is no bound

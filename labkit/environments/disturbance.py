@@ -109,7 +109,5 @@ class DisturbedMinitaur(gym.Wrapper):
         return self._noisy(observation), *others
 
     def _noisy(self, observation: np.ndarray) -> np.ndarray:
-        if not self.disturbance.observation_noise:
-            return observation
         scale = self.disturbance.observation_noise * NOISE_SCALE
         return observation + self._noise.normal(scale=scale)

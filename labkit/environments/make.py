@@ -42,8 +42,7 @@ def make_environment(
             is printed, and the process ends. 0 sets no limit.
 
     Raises:
-        ParameterError: an unknown id, an environment that this host cannot make, a callable that
-            does not return one, or one of Gymnasium whose first step is wrong.
+        ParameterError: an unknown id, or an environment that cannot be made or used here.
     """
     if max_episode_steps is not None:
         allowed = "env steps; or None"
@@ -67,11 +66,10 @@ def make_environment(
 
 def _maker(source: Any) -> Callable[[], Any]:
     """What makes the environment: a registered id's constructor, or the user's own."""
-    if not isinstance(source, str):
-        if not callable(source):
-            allowed = "a class or a function that returns a new Gym or Gymnasium environment"
-            raise invalid("make_env", source, f"{allowed} each time")
+    if callable(source):
         return source
+    if not isinstance(source, str):
+        raise invalid("make_env", source, "a class or a function that returns an environment")
     check_name(source)
     if source == MINITAUR:
         with quiet():  # PyBullet prints folder names when it is imported
@@ -159,10 +157,9 @@ def raw_env(env: "PyEnvironment") -> Any:
 def environment_name(env: "PyEnvironment") -> str:
     """The registered id, with Gymnasium's prefix; or the class, if it is not registered."""
     raw = raw_env(env)
-    name = getattr(getattr(raw, "spec", None), "id", None)
-    if not isinstance(name, str):
+    if raw.spec is None:
         return type(raw).__name__
-    return name if isinstance(raw, gym.Env) else f"{PREFIX}{name}"
+    return raw.spec.id if isinstance(raw, gym.Env) else PREFIX + raw.spec.id
 
 
 def step_seconds(env: "PyEnvironment") -> float:

@@ -1,8 +1,7 @@
 """The Minitaur with fewer calls of the physics engine: the same numbers in less time.
 
-pybullet's Minitaur asks for each joint one by one, several times in each of an env step's substeps.
-Here one call reads all joints and one sets all torques. Every observation and reward is the same to
-the last bit (tests/environments/test_minitaur.py).
+pybullet's Minitaur asks for each joint one by one, several times in a physics step. Here one call
+reads all joints, and one sets all torques.
 """
 
 from typing import Any

@@ -63,7 +63,6 @@ gymnasium.register("LabkitOfGymnasium-v0", entry_point=OfGymnasium, max_episode_
 
 
 def collected(env, steps):
-    """The transitions of random actions."""
     rows = []
     Collector(env, random_policy(env.action_spec(), 0), rows.append).run(steps)
     return rows
@@ -142,11 +141,8 @@ def test_a_termination_at_the_time_limit_is_a_termination():
     [
         (MINITAUR, 50, lambda draws: np.zeros(8, np.float32), 1.0),  # it stands still
         (MINITAUR, None, lambda draws: draws.uniform(-1, 1, 8).astype(np.float32), 0.0),  # a fall
-        ("LunarLanderContinuous-v2", 20, lambda draws: ZEROS, 1.0),
         ("LunarLanderContinuous-v2", None, lambda draws: ZEROS, 0.0),
-        ("CartPole-v0", 5, lambda draws: np.array(0), 1.0),
         ("CartPole-v0", None, lambda draws: np.array(0), 0.0),
-        ("gymnasium:Hopper-v5", 4, lambda draws: np.zeros(3, np.float32), 1.0),
         ("gymnasium:Hopper-v5", None, lambda draws: np.ones(3, np.float32), 0.0),
     ],
 )
@@ -192,12 +188,10 @@ def test_the_generators_survive_a_checkpoint():
 
 
 def test_a_seed_repeats_an_environment_of_gymnasium():
-    first, second = (make_environment("gymnasium:Pendulum-v1", 7) for _ in range(2))
-    for env in (first, second):
-        env.seed(9)
-    np.testing.assert_array_equal(first.reset().observation, second.reset().observation)
-    assert not np.array_equal(first.reset().observation, make_environment(
-        "gymnasium:Pendulum-v1", 7).reset().observation)  # fmt: skip
+    first, second, other = (make_environment("gymnasium:Pendulum-v1", seed) for seed in (7, 7, 8))
+    starts = [env.reset().observation for env in (first, second, other)]
+    np.testing.assert_array_equal(starts[0], starts[1])
+    assert not np.array_equal(starts[0], starts[2])
 
 
 # --- wrong answers
@@ -228,25 +222,20 @@ def test_a_wrong_answer_is_named_before_it_is_stored(kind, answer, line):
 def test_a_reward_of_one_number_in_an_array_will_do():
     for kind in (OfGym, OfGymnasium):
         answer = staticmethod(lambda o, r, *rest: (o, np.full(1, 7.0), *rest))
-        assert (
-            collected(make_environment(type("Mine", (kind,), {"answer": answer})), 20)[-1].reward
-            == 7
-        )
+        env = make_environment(type("Mine", (kind,), {"answer": answer}))
+        assert collected(env, 20)[-1].reward == 7
 
 
-OTHER_LIBRARY = {
-    "Gym's step": (OfGymnasium, {"step": OfGym.step}, r"step must return \(.*truncated, info\)"),
-    "Gym's reset": (OfGymnasium, {"reset": lambda self, seed: ZEROS}, r"reset must return \(obs"),
-}
-
-
-@pytest.mark.parametrize(("kind", "methods", "line"), OTHER_LIBRARY.values(), ids=OTHER_LIBRARY)
-def test_the_methods_of_the_other_library_are_found_before_any_work(kind, methods, line):
+@pytest.mark.parametrize(
+    ("methods", "line"),
+    [
+        ({"step": OfGym.step}, r"step must return \(observation, .* truncated, info\), got"),
+        ({"reset": lambda self, seed: ZEROS}, r"reset must return \(observation, info\), got"),
+    ],
+)
+def test_the_methods_of_the_other_library_are_found_before_any_work(methods, line):
     with pytest.raises(ParameterError, match=rf"^`make_env` must be .*\(the environment's {line}"):
-        make_environment(type("Mine", (kind,), methods))
-
-
-def test_gymnasium_s_reset_in_an_environment_of_gym_is_one_line():
+        make_environment(type("Mine", (OfGymnasium,), methods))
     env = make_environment(type("Mine", (OfGym,), {"reset": lambda self: (ZEROS, {})}))
     with pytest.raises(BrokenEnvironmentError, match="observation must be an array of numbers"):
         env.reset()

@@ -1,7 +1,6 @@
 """Environments by name or factory: what they are, and what is rejected before any work."""
 
 import re
-import subprocess
 import sys
 
 import gym
@@ -28,7 +27,6 @@ from labkit.replay.transitions import layout_of
     [
         ("MinitaurBulletEnv-v0", 28 + 8 + 2 + 28, 1_000, 0.01, True),
         ("HalfCheetahBulletEnv-v0", 26 + 6 + 2 + 26, 1_000, 0.0165, True),
-        ("InvertedPendulumBulletEnv-v0", 5 + 1 + 2 + 5, 1_000, 0.0165, False),
         ("LunarLanderContinuous-v2", 8 + 2 + 2 + 8, 1_000, 0.02, False),
         ("Pendulum-v1", 3 + 1 + 2 + 3, 200, 0.05, False),
         ("gymnasium:Pendulum-v1", 3 + 1 + 2 + 3, 200, 0.05, False),
@@ -117,20 +115,16 @@ gym.register("LabkitUnmakeable-v0", entry_point=Unmakeable)
         (("gymnasium:HalfCheeta-v5",), ID + ".*Did you mean: `HalfCheetah`"),
         (("gymnasium:../../x",), ID + r"Malformed environment ID: \.\./\.\./x"),
         (("gymnasium:no_robots:Other-v0",), WORKS + ".*no_robots.*, got 'gymnasium:no"),
-        (("gymnasium:Hopper-v2",), WORKS),
         (("HalfCheetah-v2",), WORKS + ".*mujoco.*, got 'HalfCheetah-v2'"),
         (("LabkitUnmakeable-v0",), WORKS + r" \(descriptors cannot be\), got 'LabkitUnmakeable"),
-        ((Corridor(),), "`make_env` must be a class or a function that returns a new Gym .*got <"),
-        ((None,), "`make_env` must be a class or a function .*, got None"),
+        ((Corridor(),), "`make_env` must be a class or a function that returns an env.*got <"),
         ((lambda: None,), "`make_env` must be a function that returns a gym.Env .*, got None"),
         (
             (lambda: gymnasium.make_vec("Pendulum-v1", 2),),
             "`make_env` must be a function that returns a gym.Env or a gymnasium.Env",
         ),
         ((Corridor, -1), "`seed` must be a whole number from 0 to .*, got -1"),
-        ((Corridor, 2**32), "`seed` must be a whole number from 0 to"),
         ((Corridor, 0, 0), r"`max_episode_steps` must be a whole number from 1 .*None\), got 0"),
-        ((Corridor, 0, "many"), "`max_episode_steps` must be .*, got 'many'"),
     ],
 )
 def test_a_wrong_argument_is_one_line(arguments, line):
@@ -152,7 +146,6 @@ BOUNDS = r"`make_env` must be an environment whose actions have two bounds withi
     [
         (Corridor, {"action_space": gym.spaces.Discrete(2)}, REAL + r".*shape \(\) and dtype int"),
         (Corridor, {"action_space": box(0, 9, dtype=np.int64)}, REAL + ".*dtype int64"),
-        (Corridor, {"action_space": box(-1, 1, (2, 2))}, REAL + r".*shape \(2, 2\)"),
         (
             Corridor,
             {"observation_space": box(0, 255, (8, 8, 3), np.uint8)},
@@ -161,7 +154,6 @@ BOUNDS = r"`make_env` must be an environment whose actions have two bounds withi
         (Corridor, {"observation_space": gym.spaces.Dict(goal=box(0, 1))}, REAL + ".*shape None"),
         (Corridor, {"action_space": box(-np.inf, np.inf)}, BOUNDS),
         (Corridor, {"action_space": box(1, 1)}, BOUNDS),
-        (Corridor, {"action_space": None}, "`action_space` must be a Box of real .*, got None"),
         (
             OfGymnasium,
             {"action_space": gymnasium.spaces.Discrete(2)},
@@ -181,13 +173,10 @@ def test_spaces_that_sac_cannot_use_are_one_line(kind, spaces, line):
 
 
 def test_the_same_environment_in_two_roles_is_rejected():
-    for one, wrap in (
-        (Corridor(), gym.wrappers.ClipAction),
-        (OfGymnasium(), gymnasium.wrappers.ClipAction),
-    ):
-        twice = [make_environment(lambda wrap=wrap, one=one: wrap(one)) for _ in range(2)]
-        with pytest.raises(ParameterError, match=r"^`make_env` must give two .*, got the same one"):
-            check_separate(*twice)
+    one = Corridor()
+    twice = [make_environment(lambda: gym.wrappers.ClipAction(one)) for _ in range(2)]
+    with pytest.raises(ParameterError, match=r"^`make_env` must give two .*, got the same one"):
+        check_separate(*twice)
     check_separate(make_environment(Corridor), make_environment(Corridor))
 
 
@@ -201,13 +190,6 @@ def test_without_gymnasium_one_line_says_what_to_install(monkeypatch):
     expected = re.escape("; pip install '.[gymnasium]' in labkit's folder), got 'gymnasium:Hopper")
     with pytest.raises(ParameterError, match=expected):
         make.check_name("gymnasium:Hopper-v5")
-
-
-def test_labkit_loads_no_gymnasium_before_it_needs_it():
-    code = "import sys, labkit\nlabkit.make_environment('MountainCarContinuous-v0')\n"
-    code += "print([name for name in ('gymnasium', 'mujoco') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_a_machine_without_egl_is_told_what_to_install(monkeypatch):
