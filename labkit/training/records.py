@@ -19,7 +19,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
@@ -53,11 +53,10 @@ def commit() -> str | None:
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():  # else git would search the folders above
         return None
-    # A git hook sets variables that point to another repository.
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.check_output(command, cwd=checkout, env=env, timeout=5, text=True).strip()
+        done = subprocess.run(command, cwd=checkout, timeout=5, check=True, capture_output=True)
+        return done.stdout.decode().strip()
     return None
 
 
@@ -121,11 +120,7 @@ def differences(path: Path, found: Mapping[str, Any]) -> str:
 
 
 def write_config(path: Path, config: SACConfig, environment: Mapping[str, Any] | None) -> None:
-    """Writes `config.json`, with the environment that `describe` returned.
-
-    Raises:
-        OSError: the disk is full or gone.
-    """
+    """Writes `config.json`, with the environment that `describe` returned."""
     content = {
         "format": FORMAT,
         "config": attrs.asdict(config),
@@ -139,22 +134,14 @@ def write_config(path: Path, config: SACConfig, environment: Mapping[str, Any] |
 # --- metrics.csv
 
 
-class _Table(NamedTuple):
-    names: list[str]
-    rows: list[list[str]]  # the whole ones
-    damaged: int  # how many are not; a last one that does not end is not counted
+def _read(file: Path) -> tuple[list[str], list[list[str]], int]:
+    """The names of the columns, the cells of each whole row, and how many rows are damaged.
 
-
-def _read(file: Path) -> _Table:
-    """Reads the file as text. A row is whole if it has a number, or nothing, for each column.
-
-    Raises:
-        ParameterError: the file is missing, has no header, or no row can be read.
+    A row is whole if it has a number, or nothing, for each column. Rejects a file that is missing,
+    has no header, or of which no row can be read.
     """
-    try:
+    with named(file):
         data = file.read_bytes()
-    except OSError as error:
-        raise ParameterError(f"{file} cannot be read: {error.strerror}") from None
     text = data[: data.rfind(b"\n") + 1].decode("utf-8-sig", errors="replace")
     header, *lines = text.splitlines() or [""]
     separator = max(",;\t", key=header.count)  # a spreadsheet may use another one,
@@ -174,7 +161,7 @@ def _read(file: Path) -> _Table:
     if len(lines) > 1 and not rows:
         what = f"none of its rows is one of numbers, such as {lines[0][:60]!r}"
         raise ParameterError(f"{file} is damaged: {what} (was it saved by a spreadsheet?)")
-    return _Table(names, rows, len(lines) - len(rows))
+    return names, rows, len(lines) - len(rows)
 
 
 def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -205,22 +192,14 @@ def _write(file: Path, names: list[str], rows: Iterable[list[str]]) -> None:
 
 
 def create(path: Path) -> None:
-    """Writes a `metrics.csv` without rows.
-
-    Raises:
-        OSError: the disk is full or gone.
-    """
+    """Writes a `metrics.csv` without rows. Raises OSError: the disk is full or gone."""
     _write(path / METRICS, [*FIRST, *LAST], [])
 
 
 def is_empty(path: Path) -> bool:
-    """Whether a directory has no row of metrics.
-
-    Raises:
-        ParameterError: see `read_metrics`.
-    """
+    """Whether a directory has no row of metrics. Raises ParameterError: see `read_metrics`."""
     file = path / METRICS
-    return not file.exists() or not file.read_bytes().strip(b"\0 \r\n") or not _read(file).rows
+    return not file.exists() or not file.read_bytes().strip(b"\0 \r\n") or not _read(file)[1]
 
 
 def append(path: Path, values: Mapping[str, Any]) -> None:
@@ -235,7 +214,7 @@ def append(path: Path, values: Mapping[str, Any]) -> None:
             names = stream.readline().strip().split(",")
             if set(values) <= set(names):
                 return _append(file, names, values)
-        old, rows, _ = _read(file) if file.exists() else _Table([], [], 0)
+        old, rows, _ = _read(file) if file.exists() else ([], [], 0)
         between = [n for n in dict.fromkeys([*old, *values]) if n not in (*FIRST, *LAST)]
         names = [*FIRST, *between, *LAST]
         cells = [dict(zip(old, row, strict=True)) for row in rows]
@@ -259,9 +238,6 @@ def cut(path: Path, step: int) -> list[str]:
 
     Returns:
         What was lost or set aside, one line each.
-
-    Raises:
-        ParameterError, StorageError: the file cannot be read or written.
     """
     file, told = path / METRICS, []
     with storage(file):

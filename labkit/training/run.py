@@ -52,11 +52,7 @@ _LOCKS: dict[Path, filelock.BaseFileLock] = {}  # those that this process holds
 
 
 def check_free(path: Path) -> None:
-    """Rejects a directory to which another process writes.
-
-    Raises:
-        ParameterError: names the process.
-    """
+    """Rejects a directory to which another process writes."""
     if (path / LOCK).exists():
         _acquire(path).release()
 
@@ -91,23 +87,17 @@ class Run:
     config: SACConfig
     notify: Callable[[str], None] = attrs.field(default=print, repr=False, eq=False)
     on_metrics: Callable[[dict[str, Any]], Any] | None = attrs.field(default=None, repr=False)
-    _absolute: Path = attrs.field(init=False, repr=False, eq=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._absolute = self._path.absolute()
+    _home: Path = attrs.field(factory=Path.cwd, init=False, repr=False, eq=False)
 
     @property
     def path(self) -> Path:
         """The directory as it was given; absolute once the working directory has changed."""
-        return self._path if self._path.absolute() == self._absolute else self._absolute
+        return self._path if Path.cwd() == self._home else self._home / self._path
 
     def write_config(self, environment: Mapping[str, Any] | None = None) -> None:
         """Writes `config.json`, unless the run is finished: it keeps what it was made with.
 
         `environment` is as `describe` returns it; None keeps the one that is recorded.
-
-        Raises:
-            StorageError: it cannot be written.
         """
         before = read_content(self.path) if (self.path / CONFIG).exists() else {}
         if not before or not is_finished(self.path, self.config):
@@ -116,12 +106,7 @@ class Run:
                 records.write_config(self.path, self.config, environment)
 
     def check_environment(self, env: "PyEnvironment") -> None:
-        """Records the environment of a run without a checkpoint; a resumed run must have the same.
-
-        Raises:
-            ParameterError: it differs.
-            StorageError: the record cannot be written.
-        """
+        """Records the environment of a run without a checkpoint; rejects another one later."""
         found = describe(env)
         if checkpoint.latest(self.path / "checkpoints") is None:
             self.write_config(found)
@@ -132,8 +117,7 @@ class Run:
     def log(self, **values: Any) -> None:
         """Appends one row to `metrics.csv`: a number for each name, or several for `PER_EPISODE`.
 
-        Raises:
-            StorageError: the disk is full or gone.
+        Raises StorageError if the disk is full or gone.
         """
         records.append(self.path, values)
         if self.on_metrics is not None:
@@ -142,11 +126,7 @@ class Run:
     def log_evaluation(
         self, evaluation: "Evaluation", *, env_step: int, gradient_step: int, wall_seconds: float
     ) -> None:
-        """Appends an evaluation: its mean return and every episode's numbers.
-
-        Raises:
-            StorageError: the disk is full or gone.
-        """
+        """Appends an evaluation, as `log` does: its mean return and every episode's numbers."""
         self.log(
             env_step=env_step,
             gradient_step=gradient_step,
@@ -189,11 +169,7 @@ def is_finished(path: Path, config: SACConfig) -> bool:
 
 
 def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, ...] = ()) -> None:
-    """Rejects a run of another configuration; `FREE_TO_CHANGE` and `but` may differ.
-
-    Raises:
-        ParameterError: names each field that differs.
-    """
+    """Rejects a run of another configuration; `FREE_TO_CHANGE` and `but` may differ."""
     pairs = {name: (getattr(theirs, name), getattr(ours, name)) for name in SACConfig.names()}
     differing = [
         f"{name} is {there!r} there and {here!r} here"
@@ -212,8 +188,7 @@ def check_usable(path: Path, config: SACConfig) -> None:
     more than these. A finished one needs its checkpoint: without it, training would start anew.
     What a start left that ended before its first row and its first checkpoint may be used anew.
 
-    Raises:
-        ParameterError: names the file that is in the way or damaged, or each field that differs.
+    The message names the file that is in the way or damaged, or each field that differs.
     """
     for folder, folders, files in os.walk(path):
         for name in (*folders, *files):
@@ -266,8 +241,7 @@ def choose_directory(
         executor: that it must have been started by; see `learner.EXECUTORS`.
 
     Raises:
-        ParameterError: the directory cannot be written, is damaged, or holds a run of another
-            configuration or files that are no run.
+        ParameterError: it cannot be written, or see `check_usable`.
     """
     if not issubclass(type(run_dir), str | os.PathLike):  # a notebook gives any type
         allowed = "a path, as text (papermill takes 0001 for a number: write runs/0001)"
@@ -334,25 +308,19 @@ def _unfinished(
 
 
 def _next_number(root: Path) -> Path:
-    root.mkdir(parents=True, exist_ok=True)
     last = max((int(path.name) for path in _numbered(root)), default=0)
-    for number in itertools.count(last + 1):
-        # Another run may take the same number at the same moment.
+    while True:  # another run may take the same number at the same moment
+        path = root / f"{(last := last + 1):04d}"
         with contextlib.suppress(FileExistsError):
-            (root / f"{number:04d}").mkdir()
-            break
-    return root / f"{number:04d}"
+            path.mkdir(parents=True)
+            return path
 
 
 # --- open
 
 
 def check_replay(config: SACConfig) -> None:
-    """Rejects a replay table that this machine cannot have.
-
-    Raises:
-        ParameterError: Reverb is needed and not installed.
-    """
+    """Rejects a replay table that this machine cannot have."""
     if config.replay == "reverb" and importlib.util.find_spec("reverb") is None:
         raise invalid("replay", config.replay, "'tf_uniform' here, where Reverb is not installed")
 
