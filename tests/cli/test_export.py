@@ -184,7 +184,7 @@ def test_a_link_is_followed_nowhere(run, tmp_path, command, link):
     (run / link).symlink_to(secret)
     name = "out" if command == "export" else "out.mp4"
     line = refused(command, run, "--out", tmp_path / name)
-    assert line == f"ParameterError: {run} must be without symbolic links, got {run / link}"
+    assert f"must be a directory without symbolic links, such as its {Path(link).name}, got" in line
     assert not (tmp_path / name).exists()
 
 
