@@ -1,5 +1,6 @@
 """Checks that everything labkit needs works on this machine: `labkit doctor`."""
 
+import contextlib
 import importlib.metadata
 import platform
 import re
@@ -44,21 +45,15 @@ def versions() -> str:
     return f"{len(pins)} packages have the versions of labkit's lock"
 
 
-def memory() -> str:
-    """Free memory; a full replay table of the Minitaur takes two gigabytes."""
-    free = psutil.virtual_memory().available / 2**30
-    if free < 4:
-        raise NoteError(f"{free:.1f} GiB free: enough for short runs; a long one needs 4")
-    return f"{free:.1f} GiB free"
-
-
-def devices() -> str:
-    """The devices of TensorFlow, and a matrix product."""
+def machine() -> str:
+    """Memory, CPU cores, and the devices of TensorFlow."""
     import tensorflow as tf
 
-    assert np.allclose(tf.ones([64, 64]) @ tf.ones([64, 64]), 64), "a matrix product is wrong"
-    gpus = tf.config.list_physical_devices("GPU")
-    return f"TensorFlow {tf.__version__}: {len(gpus) or 'no'} GPU, {cpu_cores()} CPU cores"
+    free, gpus = psutil.virtual_memory().available / 2**30, tf.config.list_physical_devices("GPU")
+    text = f"{free:.1f} GiB of memory free, {cpu_cores()} CPU cores, {len(gpus) or 'no'} GPU"
+    if free < 4:  # a full replay table of the Minitaur takes two
+        raise NoteError(f"{text}: a long run needs 4 GiB")
+    return text
 
 
 def reverb() -> str:
@@ -68,13 +63,10 @@ def reverb() -> str:
     from labkit.replay.reverb_replay import ReverbReplay
     from labkit.replay.transitions import Layout, Transition
 
-    table = ReverbReplay(Layout(1, 1), 10)
-    try:
+    with contextlib.closing(ReverbReplay(Layout(1, 1), 10)) as table:
         table.write(Transition(np.array([1]), np.array([2]), 3, 1, np.array([4])))
         table.flush()
         assert np.array_equal(table.sample(1), [[1, 2, 3, 1, 4]]), "a transition has changed"
-    finally:
-        table.close()
     if faces_outward():
         raise NoteError("works; other hosts can reach its servers, without a password")
     return "wrote and sampled a transition; only this host can reach the server"
@@ -104,7 +96,7 @@ def ray() -> str:
     return "a task returned its result"
 
 
-CHECKS = (versions, memory, devices, reverb, video, ray)
+CHECKS = (versions, machine, reverb, video, ray)
 
 
 def run_checks() -> int:
@@ -115,9 +107,10 @@ def run_checks() -> int:
         try:
             with quiet():
                 status, text = "ok", check()
+        except NoteError as error:
+            status, text = "note", first_line(error)
         except Exception as error:
-            status = "note" if isinstance(error, NoteError) else "fails"
-            text = first_line(error)
+            status, text = "fails", f"{type(error).__name__}: {first_line(error)}"
         failed += status == "fails"
         print(f"  {status:<6} {check.__name__:<10} {text}", flush=True)
     print(f"{failed} of {len(CHECKS)} checks fail" if failed else "everything works here")

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from labkit.cli.watch import check_links
 from labkit.errors import storage
 from labkit.parameters import invalid
 from labkit.sac import actor
 from labkit.sac.saved_policy import load_actor
-from labkit.training.run import is_finished, read_config, read_content, read_metrics
+from labkit.training.run import check_links, is_finished, read_config, read_content, read_metrics
 
 COPIES = {  # file of a run → its name in the exported folder
     **{name: name for name in ("config.json", "metrics.csv")},
@@ -68,44 +67,33 @@ def export(run_dir: Path, out: Path | None) -> None:
 
 
 def onnx_model(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The deterministic policy: `observation [batch, obs]` to `action [batch, act]`, both float32.
+    """The deterministic policy as ONNX, from what `Actor.arrays` returns.
 
-    Converters from TensorFlow fail on the operations of TensorFlow Probability in the SavedModel.
-    So the model is built node by node, for ONNX 1.10 of 2021, which old runtimes read, too.
-
-    Args:
-        arrays: as `Actor.arrays` returns them.
+    It maps `observation [batch, obs]` to `action [batch, act]`, both float32. Converters from
+    TensorFlow fail on the operations of TensorFlow Probability in the SavedModel.
     """
     import onnx
-    from onnx import TensorProto, helper, numpy_helper
 
-    nodes, values = list[onnx.NodeProto](), list[onnx.TensorProto]()
-
-    def node(operation: str, first: str, *second: np.ndarray, name: str = "") -> str:
-        name = name or f"{operation}_{len(nodes)}"
-        arrays = [np.asarray(one, np.float32) for one in second]
-        stored = [numpy_helper.from_array(one, f"{name}_value") for one in arrays]
-        values.extend(stored)
-        nodes.append(helper.make_node(operation, [first, *(one.name for one in stored)], [name]))
-        return name
-
-    low, high, size = arrays["low"], arrays["high"], len(arrays["low"])
-    hidden, last = node("Div", "observation", arrays["scale"]), len(arrays) // 2 - 2
-    for number in range(last):
-        hidden = node("MatMul", hidden, arrays[f"kernel_{number}"])
-        hidden = node("Relu", node("Add", hidden, arrays[f"bias_{number}"]))
-    # The other half of the last layer has the log standard deviations.
-    hidden = node("MatMul", hidden, arrays[f"kernel_{last}"][:, :size])
-    hidden = node("Tanh", node("Add", hidden, arrays[f"bias_{last}"][:size]))
-    node("Add", node("Mul", hidden, (high - low) / 2), (high + low) / 2, name="action")
-    ends = {"observation": len(arrays["kernel_0"]), "action": size}
-    given, returned = (
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", length])]
-        for name, length in ends.items()
-    )
-    graph = helper.make_graph(nodes, "deterministic_policy", given, returned, values)
-    opsets = [helper.make_opsetid("", 15)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    low, high = arrays["low"], arrays["high"]
+    values = {name: array for name, array in arrays.items() if name not in ("low", "high")}
+    values |= {"half_range": (high - low) / 2, "middle": (high + low) / 2}
+    last, size = len(arrays) // 2 - 2, len(low)
+    for name in (f"kernel_{last}", f"bias_{last}"):
+        values[name] = arrays[name][..., :size]  # the rest are log standard deviations
+    nodes = ["x0 = Div(observation, scale)"]
+    for n in range(last + 1):
+        nodes += [f"m{n} = MatMul(x{n}, kernel_{n})", f"s{n} = Add(m{n}, bias_{n})"]
+        nodes += [f"x{n + 1} = {'Relu' if n < last else 'Tanh'}(s{n})"]
+    nodes += [f"scaled = Mul(x{last + 1}, half_range)", "action = Add(scaled, middle)"]
+    given, returned = f"[batch, {len(arrays['kernel_0'])}] observation", f"[batch, {size}] action"
+    text = f"policy (float{given}) => (float{returned}) {{ {' '.join(nodes)} }}"
+    graph = onnx.parser.parse_graph(text)
+    for name, array in values.items():
+        stored = np.ascontiguousarray(array, np.float32)
+        graph.initializer.append(onnx.numpy_helper.from_array(stored, name))
+    # Those of ONNX 1.10, of 2021, so that old runtimes read the file, too.
+    opsets = [onnx.helper.make_opsetid("", 15)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString()
 

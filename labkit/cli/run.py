@@ -26,10 +26,7 @@ from labkit.training import checkpoint
 from labkit.training import run as training
 
 DONE, FAILED, STOPPED = 0, 1, 130  # exit statuses
-KILLED = (
-    "the notebook's kernel was killed (perhaps memory ran out, or an env step took longer than "
-    "`environment_timeout`); last good checkpoint: "
-)
+KILLED = "the kernel was killed (out of memory, or an env step longer than `environment_timeout`?)"
 
 
 @attrs.frozen
@@ -144,7 +141,7 @@ class Execution:
                 return FAILED, f"{error.ename}: {error.evalue}".splitlines()[0]
             if "Kernel died" in str(error):  # nbclient's and jupyter_client's
                 good = checkpoint.latest(self.run_dir / "checkpoints") or "none yet"
-                error = RunError(f"{KILLED}{good}")
+                error = RunError(f"{KILLED}; last good checkpoint: {good}")
             if not isinstance(error, RunError):
                 raise
             return FAILED, f"{type(error).__name__}: {error}"

@@ -73,7 +73,8 @@ def run_sweep(
     shown = {"runs": str(into.resolve()), "budget": config.num_iterations}
     shown["baseline"] = setting_name(config)
     comparison = Execution(path.with_name(COMPARISON), into, shown)
-    comparison.check_output("--into")
+    if comparison.notebook.is_file():
+        comparison.check_output("--into")
     with storage(into):
         for run_dir in executions:
             run_dir.mkdir(parents=True, exist_ok=True)

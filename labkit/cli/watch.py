@@ -15,26 +15,17 @@ from labkit.plotting import video
 from labkit.runtime import quiet
 from labkit.sac.actor import Actor
 from labkit.sac.saved_policy import load_actor
-from labkit.training.run import describe, differences, read_config, read_content
+from labkit.training.run import check_links, describe, differences, read_config, read_content
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
-
-
-def check_links(folder: Path) -> None:
-    """Raises a ParameterError for a run with a symbolic link, which may lead out of it."""
-    for place, folders, files in os.walk(folder):
-        for link in (Path(place, name) for name in (*folders, *files)):
-            if link.is_symlink():
-                raise ParameterError(f"{folder} must be without symbolic links, got {link}")
 
 
 def load(folder: Path) -> tuple["PyEnvironment", Actor]:
     """The environment of a run, and its deterministic policy.
 
     Raises:
-        ParameterError: one of them is missing or damaged, or the run's environment is not the
-            registered one.
+        ParameterError: one is missing or damaged, or the environment is not the registered one.
     """
     check_links(folder)
     config, record = read_config(folder), read_content(folder).get("environment") or {}

@@ -181,6 +181,19 @@ def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, .
         raise invalid("run_dir", str(path), allowed)
 
 
+def check_links(path: Path) -> None:
+    """Rejects a run directory with a symbolic link, which may lead out of it.
+
+    Raises:
+        ParameterError: names the link.
+    """
+    for folder, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            if (link := Path(folder, name)).is_symlink():
+                allowed = f"a directory without symbolic links, such as its {link.name}"
+                raise invalid("run_dir", str(path), allowed)
+
+
 def check_usable(path: Path, config: SACConfig) -> None:
     """Rejects what is neither a new or empty directory nor a run that `config` can resume.
 
@@ -190,11 +203,7 @@ def check_usable(path: Path, config: SACConfig) -> None:
 
     The message names the file that is in the way or damaged, or each field that differs.
     """
-    for folder, folders, files in os.walk(path):
-        for name in (*folders, *files):
-            if Path(folder, name).is_symlink():  # labkit would write what it points to
-                allowed = f"a directory without symbolic links, such as its {name}"
-                raise invalid("run_dir", str(path), allowed)
+    check_links(path)
     if not (path / CONFIG).exists():
         if found := _foreign_files(path):
             some = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")

@@ -38,18 +38,10 @@ class Shifted(gym.Env):
 
 def trained(path: Path, **options) -> Path:
     """A run of three gradient steps; its policy has one small hidden layer."""
-    config = SACConfig(
-        env_name="Pendulum-v1",
-        num_iterations=3,
-        initial_collect_steps=40,
-        replay="tf_uniform",
-        replay_buffer_capacity=100,
-        batch_size=8,
-        observation_scale=(0.5, 2.0, 4.0),
-        actor_fc_layer_params=(7,),
-        critic_joint_fc_layer_params=(5,),
-        num_eval_episodes=2,
-    )
+    small = {"replay": "tf_uniform", "replay_buffer_capacity": 100, "batch_size": 8}
+    small |= {"num_iterations": 3, "initial_collect_steps": 40, "num_eval_episodes": 2}
+    small |= {"actor_fc_layer_params": (7,), "observation_scale": (0.5, 2.0, 4.0)}
+    config = SACConfig(env_name="Pendulum-v1", **small)
     return train(config, open_run(path, config), **options).path
 
 
@@ -70,16 +62,10 @@ def run(tmp_path):
 
 ALONE = """
 import sys
-
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("tensorflow", "tf_agents", "labkit", "onnx", "pandas"):
-            raise ImportError(name)
-
-sys.meta_path.insert(0, Blocked())
 import numpy as np
 from policy import Actor
 
+assert not {"tensorflow", "labkit", "onnx"} & set(sys.modules)
 observations = np.load(sys.argv[1])
 policy = Actor.load("policy.npz")
 np.save(sys.argv[2], policy(observations))
@@ -184,7 +170,7 @@ def test_a_link_is_followed_nowhere(run, tmp_path, command, link):
     (run / link).symlink_to(secret)
     name = "out" if command == "export" else "out.mp4"
     line = refused(command, run, "--out", tmp_path / name)
-    assert line == f"ParameterError: {run} must be without symbolic links, got {run / link}"
+    assert f"must be a directory without symbolic links, such as its {Path(link).name}, got" in line
     assert not (tmp_path / name).exists()
 
 

@@ -1,6 +1,5 @@
 """`labkit run`: one line before anything is written, Ctrl-C and resume, one line for each end."""
 
-import json
 import re
 import signal
 import subprocess
@@ -11,7 +10,6 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from small_disk import fill, small_disk
 from small_notebook import START, TRAIN, interrupt_when, labkit, last_line, outputs, rows, write
 
 from labkit.training import checkpoint
@@ -63,20 +61,11 @@ def test_a_wrong_parameter_is_one_line_and_writes_nothing(here, name, value, mes
     assert done.stderr.count("\n") == 1
 
 
-JULIA = {"kernelspec": {"name": "julia", "display_name": "", "language": "julia"}}
+KERNEL = '{"kernelspec": {"name": "julia", "display_name": "", "language": "julia"}}'
+JULIA = f'{{"nbformat": 4, "nbformat_minor": 5, "metadata": {KERNEL}, "cells": []}}'
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        None,
-        "{}",
-        "null",
-        '{"nbformat": 4, "metadata": {}}',
-        "[" * 100_000,
-        json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": JULIA, "cells": []}),
-    ],
-)
+@pytest.mark.parametrize("content", [None, "{}", "null", '{"nbformat": 4}', "[" * 10_000, JULIA])
 def test_a_file_that_is_no_notebook_is_one_line(tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
     if content is not None:
@@ -184,15 +173,6 @@ def test_a_run_that_another_process_writes_to_is_left_alone(tmp_path, monkeypatc
     assert done.exit_code == 2
     assert f"no other process is writing to (process {other.pid} is), got 'here'" in done.stderr
     assert not (tmp_path / "here" / "small.ipynb").exists()
-
-
-def test_a_full_disk_is_one_line(tmp_path):
-    notebook = write(tmp_path, START)
-    with small_disk(tmp_path / "disk", 256) as disk:
-        fill(disk, leave=12_000)  # enough for the lock, not for the executed notebook
-        done = labkit("run", notebook, "-p", "run_dir", disk / "run")
-    assert done.exit_code in (1, 2)
-    assert "No space left on device" in last_line(done)
 
 
 def test_a_notebook_is_never_its_own_output(tmp_path, monkeypatch):
