@@ -94,6 +94,7 @@ def _start(folder: str, cpus: int) -> None:
             )
             return
         except Exception as error:  # Ray raises plain ones here, and leaves what it has started
+            ray.shutdown()
             for process in psutil.Process().children():
                 with contextlib.suppress(psutil.Error):  # it has ended
                     if folder in " ".join(process.cmdline()):
