@@ -94,9 +94,11 @@ def _start(folder: str, cpus: int) -> None:
             )
             return
         except Exception as error:  # Ray raises plain ones here, and leaves what it has started
+            ray.shutdown()
             for process in psutil.Process().children():
-                if folder in " ".join(process.cmdline()):
-                    process.kill()
+                with contextlib.suppress(psutil.Error):  # it has ended
+                    if folder in " ".join(process.cmdline()):
+                        process.kill()
             if not attempts_left:
                 what = "Ray could not be started on this machine"
                 raise StalledError(f"{what}: {first_line(error)}") from None
