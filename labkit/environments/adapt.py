@@ -39,10 +39,8 @@ class GymEnvironment(PyEnvironment):
     - `max_episode_steps` replaces every other time limit; None takes the smallest one around the
       environment.
 
-    See `make_environment` for the arguments; `parameter` is the user's, for errors.
-
     Raises:
-        ParameterError: `make` returns no environment, or one whose spaces are none.
+        ParameterError: `make` returns no environment; names the user's `parameter` that chose it.
         BrokenEnvironmentError: an answer is not finite, or not of its shape; names the step.
     """
 
