@@ -34,7 +34,10 @@ sys.excepthook = _print_one_line
 
 
 class ParameterError(_OneLineError, ValueError):
-    """A value that labkit rejects before any work; names parameter, value and range."""
+    """A value that labkit rejects before any work; names parameter, value and range.
+
+    A function that "rejects" something raises it.
+    """
 
 
 class RunError(_OneLineError, RuntimeError):

@@ -134,11 +134,7 @@ def latest(folder: Path) -> Path | None:
 
 
 def check(saved: Path) -> None:
-    """Checks that every file of a checkpoint is whole, by its size and its own checksums.
-
-    Raises:
-        ParameterError: a file is missing or damaged; names the first one.
-    """
+    """Rejects a checkpoint with a file that is not whole, by its size and its own checksums."""
     for name, size in read_state(saved)["files"].items():
         file = saved / name
         with named(file):
@@ -159,11 +155,7 @@ def check(saved: Path) -> None:
 
 @contextlib.contextmanager
 def named(file: Path) -> Iterator[None]:
-    """Names a file that cannot be read or is damaged.
-
-    Raises:
-        ParameterError: in place of what Python, NumPy or TensorFlow raises.
-    """
+    """Names a file in place of what Python or NumPy raises: it cannot be read, or is damaged."""
     try:
         yield
     except OSError as error:
@@ -201,11 +193,7 @@ def set_aside_damaged(folder: Path) -> None:
 
 
 def read_state(saved: Path) -> dict[str, Any]:
-    """Reads a checkpoint's `state.json`.
-
-    Raises:
-        ParameterError: it is missing, damaged or of another format.
-    """
+    """Reads a checkpoint's `state.json`; rejects one that is damaged or of another format."""
     file = saved / STATE
     with named(file):
         state = json.loads(file.read_text())
@@ -218,12 +206,9 @@ def read_state(saved: Path) -> dict[str, Any]:
 
 
 def assign(variables: list[Any], saved: Path, partly: bool = False) -> None:
-    """Restores the saved value of each variable, after checking all shapes.
+    """Restores the saved value of each variable; rejects a file that is damaged or of other shapes.
 
     `partly`: the checkpoint has further variables.
-
-    Raises:
-        ParameterError: the file is damaged, or of other networks.
     """
     file = saved / AGENT
     with named(file), zipfile.ZipFile(file) as archive:

@@ -43,8 +43,6 @@ def evaluation_seed(config: SACConfig, final: bool) -> int:
     not episodes. The final evaluation plays others, and others again for each budget: a finished
     run that is resumed with more iterations is not scored by episodes that it was scored by before.
 
-    Returns:
-        An integer from 0 to 2³¹ − 1.
     """
     if not final:
         return (config.seed + EVAL_SEED) % 2**31
@@ -166,23 +164,14 @@ def build(
 
 
 def check_config_and_run(config: Any, run: Any) -> None:
-    """Rejects arguments of other types, such as a dictionary of parameters or the path of a run.
-
-    Raises:
-        ParameterError: says what to pass.
-    """
+    """Rejects arguments of other types, such as a dictionary of parameters or the path of a run."""
     check_config(config)
     if run is not None and not isinstance(run, Run):
         raise invalid("run", run, "None, or what labkit.open_run(run_dir, config) returns")
 
 
 def check_tuned(config: SACConfig, env: PyEnvironment, parameter: str = "make_env") -> None:
-    """Rejects settings of the Minitaur if `parameter`, such as `make_env`, gave another robot.
-
-    Raises:
-        ParameterError: `config.env_name` names the Minitaur, or its symmetry is used, and the
-            environment is another one, or has other observations or actions.
-    """
+    """Rejects settings of the Minitaur if `parameter`, such as `make_env`, gave another robot."""
     special = config.env_name == MINITAUR_NAME or config.symmetry_augmentation
     if special and environment_name(env) != config.env_name:
         name = type(raw_env(env)).__name__
@@ -197,13 +186,7 @@ def check_tuned(config: SACConfig, env: PyEnvironment, parameter: str = "make_en
 
 
 def check_components(components: TrainingComponents, config: SACConfig, new: bool) -> None:
-    """Rejects components with which a `new` or a resumed training cannot begin.
-
-    Raises:
-        ParameterError: they are of another type, their environments are one, SAC cannot train in
-            them, or their agent has other hyperparameters; in a new run, their table is empty or
-            their agent has trained.
-    """
+    """Rejects components with which a `new` or a resumed training cannot begin."""
     if not isinstance(components, TrainingComponents):
         raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
     check_separate(components.collect_env, components.eval_env, "components")

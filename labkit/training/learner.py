@@ -74,7 +74,7 @@ class Learner:
             self.saved_step = self.step = int(state["step"])
             self._spent = float(state["seconds"])
             self._totals = {name: np.array(total) for name, total in state["totals"].items()}
-        self.run.keep_metrics(self.step)
+        self._keep_rows(self.step)
         table = self.run.metrics()
         self._spent = max(self._spent, *table.wall_seconds)  # of an evaluation after it was saved
         for row in table[table.eval_return.notna()].itertuples():
@@ -82,15 +82,17 @@ class Learner:
             self._note_evaluation(int(row.gradient_step), final, row.eval_return)
         return state
 
+    def _keep_rows(self, step: int) -> None:
+        for what in records.cut(self.run.path, step):
+            self.run.notify(what)
+
     def start(self) -> None:
         """Opens the run's files and the stream of batches; a checkpoint is restored before.
 
-        Raises:
-            StalledError: the replay table returned no batch.
-            StorageError: the files cannot be written; see `RunLogger`.
+        Raises StalledError if the table returns no batch, and StorageError as `RunLogger`.
         """
         if checkpoint.latest(self.folder) is None:
-            self.run.keep_metrics(-1)
+            self._keep_rows(-1)
         self.run.write_config()
         self.logger = RunLogger(self.run, self.agent, self._spent)
         self.seconds = self.logger.seconds
@@ -119,7 +121,7 @@ class Learner:
 
         Raises:
             DivergedError: a loss, or a number in a batch, is infinite or not a number.
-            StalledError: the replay table returned no batch within its time limit.
+            StalledError: the table returned no batch within its time limit.
         """
         try:
             with self._stall_named():
@@ -141,10 +143,8 @@ class Learner:
         """Counts gradient steps, and logs them and saves the policy where that is due.
 
         `totals` are as `gradient_steps` returned them, `env_step` includes the warm-up, and
-        `collect_return` is the mean return of the latest collected episodes.
-
-        Raises:
-            StorageError: the row or the policy cannot be written; see `RunLogger`.
+        `collect_return` is the mean return of the latest collected episodes. Raises StorageError
+        as `RunLogger`.
         """
         self.step += count
         self.env_step = env_step
@@ -209,9 +209,6 @@ class Learner:
         """Writes an evaluation of the weights after `step` gradient steps.
 
         `seconds` are those of `seconds()` when it had these weights; None takes the present ones.
-
-        Raises:
-            StorageError: see `RunLogger.log_evaluation`.
         """
         seconds = self.seconds() if seconds is None else seconds
         self.logger.log_evaluation(step, env_step, result, seconds)
@@ -249,21 +246,13 @@ class Learner:
         self.saved_step, self._saved_seconds = self.step, self.seconds()
 
     def close(self) -> None:
-        """Saves the policy, unless that of this step is saved, and closes the files.
-
-        Raises:
-            StorageError: see `RunLogger.save_policy`.
-        """
+        """Saves the policy, unless that of this step is saved, and closes the files."""
         self._save_policy()
         self.logger.close()
 
 
 def check_executor(run_dir: Path, executor: str) -> None:
-    """Rejects a run whose newest checkpoint is of the other executor.
-
-    Raises:
-        ParameterError: names both; or the checkpoint is damaged.
-    """
+    """Rejects a run whose newest checkpoint is of the other executor."""
     if saved := checkpoint.latest(run_dir / "checkpoints"):
         theirs = checkpoint.read_state(saved).get("executor")
         if theirs != executor:

@@ -23,8 +23,7 @@ class RunLogger:
 
     The deterministic policy of `agent` is saved; `spent` seconds were taken before a resume.
 
-    Raises:
-        StorageError: the events cannot be written.
+    Each method raises StorageError if something cannot be written.
     """
 
     def __init__(self, run: Run, agent: SeededSacAgent, spent: float = 0.0):
@@ -44,11 +43,7 @@ class RunLogger:
         return time.monotonic() - self._started
 
     def log(self, step: int, env_step: int, values: dict[str, float]) -> None:
-        """Writes a row: means of the metrics since the last row, and the recent return.
-
-        Raises:
-            StorageError: the row or the events cannot be written.
-        """
+        """Writes a row: means of the metrics since the last row, and the recent return."""
         seconds = round(self.seconds(), 3)
         self._run.log(env_step=env_step, gradient_step=step, wall_seconds=seconds, **values)
         self._write_events({"gradient_step": step, **values})
@@ -59,9 +54,6 @@ class RunLogger:
         """Writes an evaluation's row; step, env step and seconds are those of its weights.
 
         In one process, training waits for the evaluation, and `seconds` include it.
-
-        Raises:
-            StorageError: the row or the events cannot be written.
         """
         self._run.log_evaluation(
             evaluation, env_step=env_step, gradient_step=step, wall_seconds=seconds
@@ -104,10 +96,6 @@ class RunLogger:
             partial.rename(final)
 
     def close(self) -> None:
-        """Writes the remaining events to disk.
-
-        Raises:
-            StorageError: they cannot be written.
-        """
+        """Writes the remaining events to disk. Raises StorageError: they cannot be written."""
         with storage(self._run.path / "events"):
             self._events.close()

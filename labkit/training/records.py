@@ -121,11 +121,7 @@ def differences(path: Path, found: Mapping[str, Any]) -> str:
 
 
 def write_config(path: Path, config: SACConfig, environment: Mapping[str, Any] | None) -> None:
-    """Writes `config.json`, with the environment that `describe` returned.
-
-    Raises:
-        OSError: the disk is full or gone.
-    """
+    """Writes `config.json`, with the environment that `describe` returned."""
     content = {
         "format": FORMAT,
         "config": attrs.asdict(config),
@@ -148,13 +144,10 @@ class _Table(NamedTuple):
 def _read(file: Path) -> _Table:
     """Reads the file as text. A row is whole if it has a number, or nothing, for each column.
 
-    Raises:
-        ParameterError: the file is missing, has no header, or no row can be read.
+    Rejects a file that is missing, has no header, or of which no row can be read.
     """
-    try:
+    with named(file):
         data = file.read_bytes()
-    except OSError as error:
-        raise ParameterError(f"{file} cannot be read: {error.strerror}") from None
     text = data[: data.rfind(b"\n") + 1].decode("utf-8-sig", errors="replace")
     header, *lines = text.splitlines() or [""]
     separator = max(",;\t", key=header.count)  # a spreadsheet may use another one,
@@ -205,20 +198,12 @@ def _write(file: Path, names: list[str], rows: Iterable[list[str]]) -> None:
 
 
 def create(path: Path) -> None:
-    """Writes a `metrics.csv` without rows.
-
-    Raises:
-        OSError: the disk is full or gone.
-    """
+    """Writes a `metrics.csv` without rows. Raises OSError: the disk is full or gone."""
     _write(path / METRICS, [*FIRST, *LAST], [])
 
 
 def is_empty(path: Path) -> bool:
-    """Whether a directory has no row of metrics.
-
-    Raises:
-        ParameterError: see `read_metrics`.
-    """
+    """Whether a directory has no row of metrics. Raises ParameterError: see `read_metrics`."""
     file = path / METRICS
     return not file.exists() or not file.read_bytes().strip(b"\0 \r\n") or not _read(file).rows
 
@@ -259,9 +244,6 @@ def cut(path: Path, step: int) -> list[str]:
 
     Returns:
         What was lost or set aside, one line each.
-
-    Raises:
-        ParameterError, StorageError: the file cannot be read or written.
     """
     file, told = path / METRICS, []
     with storage(file):

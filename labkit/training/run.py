@@ -52,11 +52,7 @@ _LOCKS: dict[Path, filelock.BaseFileLock] = {}  # those that this process holds
 
 
 def check_free(path: Path) -> None:
-    """Rejects a directory to which another process writes.
-
-    Raises:
-        ParameterError: names the process.
-    """
+    """Rejects a directory to which another process writes."""
     if (path / LOCK).exists():
         _acquire(path).release()
 
@@ -105,9 +101,6 @@ class Run:
         """Writes `config.json`, unless the run is finished: it keeps what it was made with.
 
         `environment` is as `describe` returns it; None keeps the one that is recorded.
-
-        Raises:
-            StorageError: it cannot be written.
         """
         before = read_content(self.path) if (self.path / CONFIG).exists() else {}
         if not before or not is_finished(self.path, self.config):
@@ -116,12 +109,7 @@ class Run:
                 records.write_config(self.path, self.config, environment)
 
     def check_environment(self, env: "PyEnvironment") -> None:
-        """Records the environment of a run without a checkpoint; a resumed run must have the same.
-
-        Raises:
-            ParameterError: it differs.
-            StorageError: the record cannot be written.
-        """
+        """Records the environment of a run without a checkpoint; rejects another one later."""
         found = describe(env)
         if checkpoint.latest(self.path / "checkpoints") is None:
             self.write_config(found)
@@ -132,8 +120,7 @@ class Run:
     def log(self, **values: Any) -> None:
         """Appends one row to `metrics.csv`: a number for each name, or several for `PER_EPISODE`.
 
-        Raises:
-            StorageError: the disk is full or gone.
+        Raises StorageError if the disk is full or gone.
         """
         records.append(self.path, values)
         if self.on_metrics is not None:
@@ -142,11 +129,7 @@ class Run:
     def log_evaluation(
         self, evaluation: "Evaluation", *, env_step: int, gradient_step: int, wall_seconds: float
     ) -> None:
-        """Appends an evaluation: its mean return and every episode's numbers.
-
-        Raises:
-            StorageError: the disk is full or gone.
-        """
+        """Appends an evaluation, as `log` does: its mean return and every episode's numbers."""
         self.log(
             env_step=env_step,
             gradient_step=gradient_step,
@@ -189,11 +172,7 @@ def is_finished(path: Path, config: SACConfig) -> bool:
 
 
 def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, ...] = ()) -> None:
-    """Rejects a run of another configuration; `FREE_TO_CHANGE` and `but` may differ.
-
-    Raises:
-        ParameterError: names each field that differs.
-    """
+    """Rejects a run of another configuration; `FREE_TO_CHANGE` and `but` may differ."""
     pairs = {name: (getattr(theirs, name), getattr(ours, name)) for name in SACConfig.names()}
     differing = [
         f"{name} is {there!r} there and {here!r} here"
@@ -212,8 +191,7 @@ def check_usable(path: Path, config: SACConfig) -> None:
     more than these. A finished one needs its checkpoint: without it, training would start anew.
     What a start left that ended before its first row and its first checkpoint may be used anew.
 
-    Raises:
-        ParameterError: names the file that is in the way or damaged, or each field that differs.
+    The message names the file that is in the way or damaged, or each field that differs.
     """
     for folder, folders, files in os.walk(path):
         for name in (*folders, *files):
@@ -266,8 +244,7 @@ def choose_directory(
         executor: that it must have been started by; see `learner.EXECUTORS`.
 
     Raises:
-        ParameterError: the directory cannot be written, is damaged, or holds a run of another
-            configuration or files that are no run.
+        ParameterError: it cannot be written, or see `check_usable`.
     """
     if not issubclass(type(run_dir), str | os.PathLike):  # a notebook gives any type
         allowed = "a path, as text (papermill takes 0001 for a number: write runs/0001)"
@@ -348,11 +325,7 @@ def _next_number(root: Path) -> Path:
 
 
 def check_replay(config: SACConfig) -> None:
-    """Rejects a replay table that this machine cannot have.
-
-    Raises:
-        ParameterError: Reverb is needed and not installed.
-    """
+    """Rejects a replay table that this machine cannot have."""
     if config.replay == "reverb" and importlib.util.find_spec("reverb") is None:
         raise invalid("replay", config.replay, "'tf_uniform' here, where Reverb is not installed")
 
