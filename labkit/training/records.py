@@ -19,7 +19,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
@@ -53,11 +53,10 @@ def commit() -> str | None:
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():  # else git would search the folders above
         return None
-    # A git hook sets variables that point to another repository.
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.check_output(command, cwd=checkout, env=env, timeout=5, text=True).strip()
+        done = subprocess.run(command, cwd=checkout, timeout=5, check=True, capture_output=True)
+        return done.stdout.decode().strip()
     return None
 
 
@@ -135,16 +134,11 @@ def write_config(path: Path, config: SACConfig, environment: Mapping[str, Any] |
 # --- metrics.csv
 
 
-class _Table(NamedTuple):
-    names: list[str]
-    rows: list[list[str]]  # the whole ones
-    damaged: int  # how many are not; a last one that does not end is not counted
+def _read(file: Path) -> tuple[list[str], list[list[str]], int]:
+    """The names of the columns, the cells of each whole row, and how many rows are damaged.
 
-
-def _read(file: Path) -> _Table:
-    """Reads the file as text. A row is whole if it has a number, or nothing, for each column.
-
-    Rejects a file that is missing, has no header, or of which no row can be read.
+    A row is whole if it has a number, or nothing, for each column. Rejects a file that is missing,
+    has no header, or of which no row can be read.
     """
     with named(file):
         data = file.read_bytes()
@@ -167,7 +161,7 @@ def _read(file: Path) -> _Table:
     if len(lines) > 1 and not rows:
         what = f"none of its rows is one of numbers, such as {lines[0][:60]!r}"
         raise ParameterError(f"{file} is damaged: {what} (was it saved by a spreadsheet?)")
-    return _Table(names, rows, len(lines) - len(rows))
+    return names, rows, len(lines) - len(rows)
 
 
 def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -205,7 +199,7 @@ def create(path: Path) -> None:
 def is_empty(path: Path) -> bool:
     """Whether a directory has no row of metrics. Raises ParameterError: see `read_metrics`."""
     file = path / METRICS
-    return not file.exists() or not file.read_bytes().strip(b"\0 \r\n") or not _read(file).rows
+    return not file.exists() or not file.read_bytes().strip(b"\0 \r\n") or not _read(file)[1]
 
 
 def append(path: Path, values: Mapping[str, Any]) -> None:
@@ -220,7 +214,7 @@ def append(path: Path, values: Mapping[str, Any]) -> None:
             names = stream.readline().strip().split(",")
             if set(values) <= set(names):
                 return _append(file, names, values)
-        old, rows, _ = _read(file) if file.exists() else _Table([], [], 0)
+        old, rows, _ = _read(file) if file.exists() else ([], [], 0)
         between = [n for n in dict.fromkeys([*old, *values]) if n not in (*FIRST, *LAST)]
         names = [*FIRST, *between, *LAST]
         cells = [dict(zip(old, row, strict=True)) for row in rows]

@@ -87,15 +87,12 @@ class Run:
     config: SACConfig
     notify: Callable[[str], None] = attrs.field(default=print, repr=False, eq=False)
     on_metrics: Callable[[dict[str, Any]], Any] | None = attrs.field(default=None, repr=False)
-    _absolute: Path = attrs.field(init=False, repr=False, eq=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._absolute = self._path.absolute()
+    _home: Path = attrs.field(factory=Path.cwd, init=False, repr=False, eq=False)
 
     @property
     def path(self) -> Path:
         """The directory as it was given; absolute once the working directory has changed."""
-        return self._path if self._path.absolute() == self._absolute else self._absolute
+        return self._path if Path.cwd() == self._home else self._home / self._path
 
     def write_config(self, environment: Mapping[str, Any] | None = None) -> None:
         """Writes `config.json`, unless the run is finished: it keeps what it was made with.
@@ -311,14 +308,12 @@ def _unfinished(
 
 
 def _next_number(root: Path) -> Path:
-    root.mkdir(parents=True, exist_ok=True)
     last = max((int(path.name) for path in _numbered(root)), default=0)
-    for number in itertools.count(last + 1):
-        # Another run may take the same number at the same moment.
+    while True:  # another run may take the same number at the same moment
+        path = root / f"{(last := last + 1):04d}"
         with contextlib.suppress(FileExistsError):
-            (root / f"{number:04d}").mkdir()
-            break
-    return root / f"{number:04d}"
+            path.mkdir(parents=True)
+            return path
 
 
 # --- open

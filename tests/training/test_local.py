@@ -23,7 +23,7 @@ from labkit.environments.make import check_name
 from labkit.errors import BrokenEnvironmentError, DivergedError
 from labkit.replay.transitions import Transition
 from labkit.sac.actor import ActorPolicy
-from labkit.training import checkpoint, components, learner, local, logger, records
+from labkit.training import checkpoint, components, learner, local, records
 from labkit.training.components import RESUME_SEED, evaluation_seed
 from labkit.training.progress import StopRequest
 from labkit.training.run import open_run, read_config, read_content, read_metrics
@@ -164,25 +164,6 @@ def test_it_learns_in_a_users_own_environment(config, tmp_path):
     assert returns.iloc[-1] > -0.01  # within 0.1 of the best action
 
 
-def test_without_intervals_only_the_end_is_evaluated_and_logged(config, tmp_path):
-    settings = config(eval_interval=0, log_interval=0)
-    table = labkit.train(settings, open_run(tmp_path, settings), make_env=Target).metrics()
-    assert table.dropna(subset="eval_return").gradient_step.tolist() == [20]
-    assert table.dropna(subset="critic_loss").gradient_step.tolist() == [20]
-
-
-def test_the_last_policy_is_saved_before_its_score(config, tmp_path, monkeypatch):
-    """A process that is killed right after the score leaves both."""
-    order = []
-    for name in ("save_policy", "log_evaluation"):
-        real = getattr(logger.RunLogger, name)
-        note = lambda *given, name=name, real=real: order.append(name) or real(*given)  # noqa: E731
-        monkeypatch.setattr(logger.RunLogger, name, note)
-    settings = config(num_iterations=5)
-    labkit.train(settings, open_run(tmp_path, settings), make_env=Target)
-    assert order == ["log_evaluation", "save_policy", "log_evaluation"]
-
-
 # --- how it ends
 
 
@@ -300,17 +281,6 @@ def test_a_table_that_a_stranger_emptied_ends_the_run(config, tmp_path):
     message = r"the replay table holds \d+ rows at gradient step 200, and had 400: another client"
     with pytest.raises(labkit.RunError, match=message):
         labkit.train(settings, open_run(tmp_path, settings), made, on_metrics=reset)
-    made.close()
-
-
-@pytest.mark.parametrize(("every", "due"), [(0, False), (50, False), (10, True)])
-def test_a_checkpoint_is_due_after_its_seconds(config, tmp_path, every, due):
-    settings = config(checkpoint_seconds=every)
-    made = components.build(settings, components.make_environments(settings, Target))
-    run = open_run(tmp_path, settings)
-    one = learner.Learner(settings, run, made.agent, made.strategy, made.layout, made.replay)
-    one.step, one._saved_seconds, one.seconds = 3, 100.0, lambda: 120.0
-    assert one.checkpoint_due() is due
     made.close()
 
 

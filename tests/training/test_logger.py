@@ -70,17 +70,3 @@ def test_after_a_full_disk_nothing_more_is_written_into_these_events(tmp_path):
                 full._write_events({"gradient_step": step, "alpha": 0.5})
         assert "\n" not in str(error.value)
         assert not tf.summary.should_record_summaries()
-
-
-def test_a_policy_is_deleted_only_once_the_next_one_exists(tmp_path, monkeypatch):
-    written, policy = open_logger(tmp_path / "run"), tmp_path / "run" / "policy"
-    written.save_policy()
-    assert (policy / "saved_model.pb").exists()
-
-    def fail(path):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(written._saver, "save", fail)
-    with pytest.raises(StorageError, match="No space"):
-        written.save_policy()
-    assert (policy / "saved_model.pb").exists()

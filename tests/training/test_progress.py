@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-from labkit.config import SACConfig
-from labkit.plotting import curves, style
 from labkit.training import progress
-from labkit.training.run import open_run, read_metrics
+from labkit.training.run import read_metrics
 
 TESTS = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 PREPARE = f"""
@@ -124,24 +122,6 @@ def test_interrupted_the_cell_returns_and_run_again_it_resumes(start, tmp_path):
     assert steps == sorted(set(steps)), "a step was logged twice"
 
 
-def test_lost_metrics_and_slow_drawing_do_not_disturb_the_training(tmp_path, monkeypatch):
-    run, shown = open_run(tmp_path, SACConfig()), []
-    run.log(env_step=1, gradient_step=1, wall_seconds=1.0, critic_loss=1.0)
-    monkeypatch.setattr(progress, "in_kernel", lambda: True)
-    monkeypatch.setattr(progress, "watched", lambda: True)
-    monkeypatch.setattr(progress.Display, "put", lambda _, data, **more: shown.extend(data))
-    slow = lambda _: time.sleep(0.3) or style.NotebookFigure()  # noqa: E731
-    monkeypatch.setattr(curves, "training_figure", slow)
-    begin = time.monotonic()
-    with progress.LivePlot(run) as plot:
-        plot.line("training", False)
-        assert "image/png" in shown
-        assert plot._next_drawing - begin >= 0.3 / progress.LARGEST_SHARE
-        (tmp_path / "metrics.csv").unlink()
-        shown.clear()
-    assert shown == ["text/plain"]
-
-
 def test_silent_without_a_terminal(capfd):
     with progress.progress("work", 3, "it") as ticker:
         ticker.advance(3, last_return="+1")
@@ -167,15 +147,3 @@ def test_a_terminal_has_one_bar_and_then_a_summary(monkeypatch, columns, longest
     assert all(len(line) <= longest for line in lines)
     assert lines[-1].startswith("training: 100%")
     assert last == "training: 10 000 it in 2 min 0 s, 83.5 it/s\n"
-
-
-def test_a_phase_that_ended_between_two_looks_is_shown_whole(monkeypatch):
-    ended = []
-    close = lambda ticker: ended.append((ticker.bar.desc, ticker.bar.initial, ticker.bar.n))  # noqa: E731
-    monkeypatch.setattr(progress.Ticker, "close", close)
-    with progress.Phases() as bar:
-        bar.show("training", 100, "it", 95, before=90)
-        bar.reached("warm-up", 7)
-        bar.reached("training", 100)
-        bar.show("evaluation", 5, "episodes", 0)
-    assert ended == [("training", 90, 100), ("evaluation", 0, 0)]

@@ -216,7 +216,9 @@ def test_two_processes_on_one_run(tmp_path):
 
 def test_a_forked_child_does_not_hold_its_parent_s_run(tmp_path):
     """As an environment that starts a process, which outlives the training."""
-    code = HOLD + "import os; os.fork() or (os.setsid(), time.sleep(20)); os._exit(0)"
+    code = HOLD + "import os; ready, go = os.pipe(); "
+    code += "os.fork() or (os.setsid(), os.write(go, b'x'), time.sleep(20)); os.read(ready, 1); "
+    code += "os._exit(0)"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
     open_run(tmp_path, SACConfig())
 
