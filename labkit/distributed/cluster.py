@@ -51,25 +51,31 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
     check_installed()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
+
+    with contextlib.ExitStack() as stack:
+        if not ray.is_initialized():
+            stack.enter_context(_new_connection(address, cpus))
+        if (total := ray.cluster_resources().get("CPU", 0)) < cpus:
+            allowed = f"less than the {total:g} CPUs of the running Ray: the evaluator takes one"
+            raise invalid("num_collectors", cpus - 1, allowed)
+        yield
+
+
+@contextlib.contextmanager
+def _new_connection(address: str | None, cpus: int) -> Iterator[None]:
+    import ray
     from ray._private import ray_constants, worker
 
-    if ray.is_initialized():
-        _check_cpus(cpus)
-        yield
-        return
     # Ray listens on the outward address, unless its constant says that the firewall of this system
     # would ask the user. Its processes get it from the variable; this one may have read that.
     ray_constants.ENABLE_RAY_CLUSTER = address is not None
     os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = str(int(address is not None))
     # Ray opens its folder to every user; the one above it is ours alone.
-    folder = tempfile.TemporaryDirectory(
-        prefix="labkit-ray-", dir="/tmp", ignore_cleanup_errors=True
-    )
+    folder = tempfile.TemporaryDirectory(None, "labkit-ray-", "/tmp", ignore_cleanup_errors=True)
     with folder, contextlib.ExitStack() as stack:
         stack.callback(quiet()(ray.shutdown))
         with quiet():
             _start(f"{folder.name}/ray", cpus) if address is None else _connect(address)
-        _check_cpus(cpus)
         # Ray has no option to hide its paragraphs about each failed process, for which the driver
         # prints one line.
         worker._worker_logs_enabled = False
@@ -119,11 +125,3 @@ def _connect(address: str) -> None:
         allowed = "None, 'auto', or host:port of the head of a running Ray cluster, whose token "
         allowed += f"this machine, one of its nodes, must have ({reason})"
         raise invalid("address", address, allowed) from None
-
-
-def _check_cpus(cpus: int) -> None:
-    import ray
-
-    if (total := ray.cluster_resources().get("CPU", 0)) < cpus:
-        allowed = f"less than the {total:g} CPUs of the running Ray: the evaluator takes one"
-        raise invalid("num_collectors", cpus - 1, allowed)

@@ -20,18 +20,11 @@ from labkit.replay.server import free_port, warn_once
 from labkit.replay.transitions import Layout, layout_of
 from labkit.strategy import learner_gpus
 from labkit.training import checkpoint
+from labkit.training import run as run_directory
 from labkit.training.components import MakeEnv, check_config_and_run, make_environments
 from labkit.training.learner import check_executor, name_last_checkpoint
 from labkit.training.progress import Phases, StopRequest, stop_request
-from labkit.training.run import (
-    Run,
-    check_free,
-    check_same,
-    describe,
-    is_finished,
-    open_run,
-    removed_if_rejected,
-)
+from labkit.training.run import Run
 
 if TYPE_CHECKING:  # Ray may not be installed
     from labkit.distributed.supervisor import SupervisedActor
@@ -58,19 +51,19 @@ def train_on_ray(
     Ray restarts processes that fail; each failure and its cost are printed and written to
     `ray.json`. A rollout worker that fails too often is dropped while there is another one.
 
+    Arguments, result and errors that are not listed are those of `labkit.train`.
+
     Args:
         config: its `replay` must be 'reverb'.
         num_collectors: rollout workers, one environment each.
         address: of a running Ray cluster, `host:port` or 'auto'; None starts Ray on this machine,
             on the loopback interface and with a token, and stops it at the end.
-        run: as for `labkit.train`; only this executor resumes its runs.
-        make_env: as for `labkit.train`; it must be picklable.
-        max_episode_steps: as for `labkit.train`.
+        run: only this executor resumes its runs.
+        make_env: must be picklable.
+        max_episode_steps: env steps until the time limit.
 
     Raises:
-        RunError: as `labkit.train`, and `ActorLostError` for a process that fails repeatedly.
-        ParameterError: a value is not allowed; before any work.
-        KeyboardInterrupt: the run was stopped before its first checkpoint.
+        ActorLostError: a process fails again and again.
     """
     num_collectors = check_int("num_collectors", num_collectors, 1, 10_000, "rollout workers")
     cluster.check_installed()
@@ -91,14 +84,15 @@ def train_on_ray(
         environments = make_environments(config, make_env, max_episode_steps)
         for env in environments:
             stack.callback(env.close)
-        opened = run or open_run("", config, environment=describe(environments[0]), executor="ray")
+        found = run_directory.describe(environments[0])
+        opened = run or run_directory.open_run("", config, environment=found, executor="ray")
         if run is None:
-            stack.enter_context(removed_if_rejected(opened))
-        check_free(opened.path)
-        check_same(opened.path, opened.config, config)
+            stack.enter_context(run_directory.removed_if_rejected(opened))
+        run_directory.check_free(opened.path)
+        run_directory.check_same(opened.path, opened.config, config)
         check_executor(opened.path, "ray")
         opened.check_environment(environments[0])
-        if is_finished(opened.path, config):
+        if run_directory.is_finished(opened.path, config):
             return opened
         warn_once()
         stack.enter_context(cluster.connection(address, cpus=num_collectors + 1))
@@ -231,8 +225,7 @@ class Driver:
             status = learner.before if failed is learner else learner.status
             gradient_steps = status.get("step", 0) - status.get("saved_step", 0)
         if failed.name == "replay":
-            seen, saved = failed.before["inserts"] or 0, learner.status.get("saved_env_step", 0)
-            env_steps = max(0, seen - saved)
+            env_steps = max(0, (failed.before["inserts"] or 0) - status.get("saved_env_step", 0))
             self._replay_failed = bool(learner.status)
             ray.kill(learner.handle, no_restart=False)
         lost = {"env_steps_lost": env_steps, "gradient_steps_lost": gradient_steps}
@@ -249,15 +242,13 @@ class Driver:
         """What `ray.json` holds at the end."""
         table = self.actors["learner"].result or {"inserts": None, "samples": None}
         counted = (table["inserts"] or 0) - self.config.initial_collect_steps
-        server = self.actors["parameter server"].status
-        cpu_seconds = {name: round(actor.cpu_seconds, 2) for name, actor in self.actors.items()}
+        staleness = self.actors["parameter server"].status
         return {
             "seconds": round(time.monotonic() - self._begin, 1),
+            "cpu_seconds": {name: round(one.cpu_seconds, 2) for name, one in self.actors.items()},
             **table,
             "samples_per_insert": table["samples"] / counted if counted > 0 else None,
-            "staleness_median": server.get("staleness_median"),
-            "staleness_max": server.get("staleness_max"),
-            "cpu_seconds": cpu_seconds,
+            **{name: staleness.get(name) for name in ("staleness_median", "staleness_max")},
             "faults": self.faults,
         }
 

@@ -69,10 +69,7 @@ class ActorSupervisor:
     def poll(self, seconds: float) -> Iterator[SupervisedActor]:
         """Asks each actor for its status, waits `seconds` for answers, yields those that failed.
 
-        Raises:
-            RunError, ParameterError: what ended an actor's work; `ActorLostError` if it failed more
-                often than it is restarted.
-            StalledError: an actor does not answer.
+        Raises what `fetch` raises, or a `StalledError` for an actor that does not answer.
         """
         actors = list(self.actors.values())
         for actor in actors:

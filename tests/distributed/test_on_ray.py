@@ -148,6 +148,7 @@ def test_a_small_run_resumes_and_its_environment_is_found(ray, small_config, tmp
     assert wait_until(lambda: not actor_pids("LearnerActor"), 10, "end") is not None
 
 
+@pytest.mark.slow
 def test_an_error_of_the_environment_ends_the_run_with_a_checkpoint(ray, small_config, tmp_path):
     class Breaks(Line):
         def step(self, action):
@@ -169,7 +170,7 @@ def test_ctrl_c_in_the_warm_up_ends_it(ray, small_config, tmp_path):
     run = labkit.open_run(tmp_path / "run", config)
     with (
         pytest.raises(KeyboardInterrupt, match=r"^before its first checkpoint$"),
-        meanwhile(lambda: wait_until(lambda: actor_pids("RolloutWorker"), 60, "a worker")),
+        meanwhile(lambda: wait_until(lambda: actor_pids("ParameterServer"), 60, "an actor")),
     ):
         labkit.train_on_ray(config, run=run, make_env=Line)
     assert not (run.path / "policy").exists()
