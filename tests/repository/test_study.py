@@ -30,14 +30,6 @@ def test_the_committed_table_is_what_the_script_writes():
         assert "\n".join(study.markdown(scored)) in page
 
 
-def test_only_finished_runs_count(tmp_path, monkeypatch):
-    assert all(study.finished(job) for job in study.PLAN)
-    monkeypatch.setattr(study, "KEPT", tmp_path)
-    assert not study.finished(study.PLAN[0])
-    (tmp_path / study.PLAN[0].folder).mkdir(parents=True)
-    assert "cannot be resumed" in study.run_one(study.PLAN[0])
-
-
 @pytest.mark.parametrize(("setting", "steps"), [("defaults", 55_000), ("source", 50_000)])
 def test_a_budget_counts_the_warm_up(setting, steps):
     assert study.Job(setting, 1, 60_000).config.num_iterations == steps

@@ -12,11 +12,9 @@ from tf_agents.specs import tensor_spec
 
 from labkit.errors import ParameterError
 from labkit.teaching import (
-    batch_diversity,
     buffer_benchmark,
     buffer_comparison,
     buffer_plots,
-    dqn_results,
     numpy_dqn,
 )
 from labkit.teaching.dqn_config import DQNConfig
@@ -89,17 +87,6 @@ def test_figures_show_their_data():
     assert texts == [["17 000"], ["200 000"], ["48"], ["0.15"]]
 
 
-def test_tracked_runs_are_read_with_readable_headings(tmp_path):
-    (tmp_path / "runs.csv").write_text(
-        "seed,changed,value,mean_return,deviation,episodes,last_return,last_deviation,env_steps,"
-        "training_seconds,cpu_seconds\n3,,,199.5,2.5,20,150.0,30.0,21000,40,38\n"
-        "0,td_loss,huber,9.9,1.0,20,9.4,0.8,21000,41,39\n"
-    )
-    table = dqn_results.read_seed_runs(tmp_path / "runs.csv")
-    assert table["ablated"].tolist() == ["nothing", "td_loss huber"]
-    assert table["kept"].tolist() == [199.5, 9.9]
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -147,43 +134,6 @@ def test_priorities_draws_and_weights_follow_the_paper():
     np.testing.assert_allclose(weights, expected.min() / expected)
     buffer.add(3)
     assert buffer.scaled[3] == pytest.approx(8**0.6), "a new row has the largest priority"
-
-
-def test_correlation_and_coverage():
-    wave = np.sin(np.arange(10_000) * 2 * np.pi / 20)
-    found = batch_diversity.autocorrelation(wave, [5, 10, 20])
-    assert found == pytest.approx([0, -1, 1], abs=0.01)
-    noise = np.random.default_rng(0).normal(size=64_000)
-    assert batch_diversity.effective_sample_size(noise, 32) == pytest.approx(32, rel=0.1)
-    side = np.linspace(0, 1, 101)
-    grid = batch_diversity.Grid(np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2), cells=10)
-    assert grid.covered(np.array([[0.55, 0.55], [0.56, 0.56], [9, 9], [-9, -9]])) == 3
-
-
-def test_the_gradient_of_the_dqn_equals_finite_differences():
-    rng, rows = np.random.default_rng(1), np.zeros(16, CARTPOLE_ROW)
-    rows["obs_tm1"], rows["obs_t"] = rng.normal(size=(2, 16, 4))
-    rows["a_tm1"], rows["r_t"] = rng.integers(2, size=16), rng.normal(size=16)
-    rows["discount_t"] = rng.random(16) < 0.8
-    weights = [array.astype(np.float64) for array in numpy_dqn.initial_weights(7, rng)]
-    target = [array + 0.1 for array in weights]
-    importance = rng.random(16)
-
-    def errors():
-        return numpy_dqn.td_errors(weights, target, rows, 0.9)
-
-    gradient = numpy_dqn.loss_gradient(weights, rows, errors(), importance)
-    for array, slope in zip(weights, gradient, strict=True):
-        for place in np.ndindex(array.shape):
-            around = []
-            for change in (1e-5, -2e-5):
-                array[place] += change
-                around.append(np.mean(importance * errors() ** 2))
-            array[place] += 1e-5
-            assert (around[0] - around[1]) / 2e-5 == pytest.approx(slope[place], abs=1e-4)
-    q_tm1 = numpy_dqn.q_values(weights, rows["obs_tm1"])[np.arange(16), rows["a_tm1"]]
-    ended = rows["discount_t"] == 0
-    np.testing.assert_allclose(errors()[ended], (rows["r_t"] - q_tm1)[ended], rtol=1e-6)
 
 
 def test_one_seed_gives_one_curve():

@@ -1,7 +1,6 @@
 """The robustness card: what the table says, where a policy breaks, what is covered."""
 
 import pandas as pd
-import pytest
 
 from labkit.teaching import robustness
 from labkit.teaching.robustness import FACTORS, UNDISTURBED
@@ -39,18 +38,3 @@ def test_the_breaking_point_is_the_first_below_half():
         "+4.00, interval +1.00 to +9.00); at 0.02 s the IQM is below the threshold of +5.01, but "
         "not its whole interval"
     )
-
-
-def test_covered_follows_the_ranges_of_pybullet():
-    assert robustness.covered(PAYLOAD, 3.0) == pytest.approx((0.0, 0.6))
-    assert robustness.covered(FRICTION, 3.0) == pytest.approx((0.8 / 1.15, 1.5 / 1.15))
-    assert robustness.covered(FACTORS[2], 3.0) is None
-    assert len(robustness.domain_randomisation()) == 5
-
-
-def test_the_figure_has_a_panel_for_each_factor():
-    figure = robustness.card(episodes({("payload_kg", 4.0): 2.0}), 3.0, "title")
-    assert [axes.get_xlabel() for axes in figure.axes] == [factor.label for factor in FACTORS]
-    line = figure.axes[0].containers[0].lines[0]
-    assert list(line.get_xdata()) == [0, *PAYLOAD.values]
-    assert line.get_ydata()[3] == pytest.approx(2.025)

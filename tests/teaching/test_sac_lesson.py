@@ -38,13 +38,6 @@ def test_random_actions_show_what_each_group_must_be_divided_by():
     assert upright < 0.05, "w is nearly 1 while the robot stands"
 
 
-def test_the_opposite_motor_follows_reflected_actions():
-    table = minitaur.reflected_angles(steps=15)
-    angles, opposite = table["angle, rad"], table["its angle, reflected actions"]
-    assert (angles - opposite).abs().max() < 0.1
-    assert np.ptp(angles) > 0.3, "the motors differ from one another"
-
-
 def test_clip_and_replay_are_shown_with_their_tracked_score(monkeypatch, tmp_path, capsys):
     shown = []
     monkeypatch.setattr("IPython.display.display", shown.append)
