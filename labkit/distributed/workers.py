@@ -122,7 +122,9 @@ class RolloutWorker:
         if self._collector.policy is self._policy:
             told = (self._version, self._made_at, self._number, self._collector.mean_return())
             if (newest := ray.get(self._parameters.pull.remote(*told))) is not None:
-                self._version, self._made_at, weights = newest
+                self._version, made_at, weights = newest
+                # Those of before were not used in the warm-up: their age counts from its end.
+                self._made_at = max(made_at, self._context.config.initial_collect_steps)
                 self._policy.set_weights(weights)
 
     @ray.method(concurrency_group="status")
