@@ -105,6 +105,7 @@ class _Hidden:
         self._lock, self._blocks = threading.Lock(), 0
         self._restore = contextlib.ExitStack()
         self._file: IO[str] = io.StringIO()
+        self._text = io.StringIO()
 
     def open(self) -> None:
         with self._lock:
@@ -126,8 +127,10 @@ class _Hidden:
             stack.callback(os.close, kept)
             stack.callback(os.dup2, kept, descriptor)
             os.dup2(self._file.fileno(), descriptor)
-        stack.enter_context(contextlib.redirect_stdout(self._file))
-        stack.enter_context(contextlib.redirect_stderr(self._file))
+        # Never closed: a logger that was made inside the block writes to it afterwards.
+        self._text = io.StringIO()
+        stack.enter_context(contextlib.redirect_stdout(self._text))
+        stack.enter_context(contextlib.redirect_stderr(self._text))
 
     def close(self, show: bool) -> None:
         """Ends a block; the last one prints what was hidden if `show`."""
@@ -136,7 +139,7 @@ class _Hidden:
             if self._blocks:
                 return
             self._file.seek(0)
-            text = self._file.read() if show else ""
+            text = self._text.getvalue() + self._file.read() if show else ""
             self._restore.close()
         sys.stderr.write(text)
 

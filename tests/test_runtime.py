@@ -86,7 +86,7 @@ def test_windows_is_rejected_in_one_line(monkeypatch):
 
 
 TWO_THREADS = """
-import os, sys, threading, labkit
+import logging, os, sys, threading, labkit
 entered, left = threading.Event(), threading.Event()
 
 def first():
@@ -101,8 +101,10 @@ with labkit.quiet():
     left.wait(60)  # the block that began first ends first
     print("hidden")
     os.write(1, b"hidden")
+    logging.getLogger().addHandler(logging.StreamHandler())  # as TensorFlow does when it loads
 thread.join()
 print("shown", flush=True)
+logging.warning("of a logger that was made inside the block")
 try:
     with labkit.quiet():
         with labkit.quiet():
