@@ -27,7 +27,7 @@ from torture import arrays_of, digest
 import labkit
 from labkit.errors import ParameterError, RunError
 from labkit.sac.agent import state_variables
-from labkit.training import checkpoint, components, local, logger, run
+from labkit.training import checkpoint, components, local, lock, logger
 from labkit.training.run import open_run, read_metrics
 
 INITIAL, FIRST, LAST, NEXT = 100, 20, 40, 50  # env steps; gradient steps of checkpoints and the end
@@ -175,7 +175,7 @@ def damaged_checkpoint(path: Path, kind: str, generator: random.Random) -> str:
 
 
 PHASES: dict[str, tuple[Any, str]] = {
-    "the start": (run, "_acquire"),
+    "the start": (lock, "hold"),
     "the warm-up": (components, "random_policy"),
     "the events": (logger.RunLogger, "log"),
     "a checkpoint": (checkpoint, "save"),

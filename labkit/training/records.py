@@ -29,7 +29,7 @@ from labkit.config import SACConfig
 from labkit.environments.make import environment_name
 from labkit.errors import ParameterError, storage
 from labkit.runtime import installed_version
-from labkit.training.checkpoint import named, write_atomically
+from labkit.training.checkpoint import named, steps, write_atomically
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -254,3 +254,21 @@ def cut(path: Path, step: int) -> list[str]:
         place = columns.index("gradient_step")
         _write(file, columns, [row for row in rows if int(row[place]) <= step])
     return told
+
+
+def has_begun(path: Path) -> bool:
+    """Whether a run directory has a checkpoint or a row of metrics."""
+    return bool(steps(path / "checkpoints")) or not is_empty(path)
+
+
+def is_finished(path: Path, config: SACConfig) -> bool:
+    """Whether the run in `path` has the final evaluation after `config.num_iterations`.
+
+    Raises:
+        ParameterError: see `read_metrics`.
+    """
+    if is_empty(path):
+        return False
+    table = read_metrics(path)
+    last = table[table.gradient_step == config.num_iterations]
+    return bool((last.eval_returns.map(len) >= config.num_eval_episodes).any())

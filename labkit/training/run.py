@@ -21,58 +21,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import filelock
 import pandas as pd
-import psutil
 
 from labkit.config import FREE_TO_CHANGE, SACConfig, check_config
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError, storage
 from labkit.parameters import check_no_wildcards, invalid
-from labkit.training import checkpoint, records
+from labkit.training import checkpoint, lock, records
 from labkit.training.checkpoint import write_atomically as write_atomically
-from labkit.training.records import CONFIG, describe, differences, read_content, read_metrics
-from labkit.training.records import read_config as read_config
+from labkit.training.lock import check_free
+from labkit.training.records import (
+    CONFIG,
+    describe,
+    differences,
+    has_begun,
+    is_finished,
+    read_config,
+    read_content,
+    read_metrics,
+)
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
     from labkit.sac.rollout import Evaluation
 
-LOCK = "lock"
 # In a checkout: the run whose policy the notebooks and `labkit watch` show. It is the best of
 # three runs with 300 000 env steps, a target entropy of -8 and otherwise labkit's defaults.
 TRACKED_POLICY = Path("results/minitaur/best-300000")
-RAY_SUMMARY = "ray.json"  # of a run that `labkit.train_on_ray` made
-
-_LOCKS: dict[Path, filelock.BaseFileLock] = {}  # those that this process holds
-
-
-# --- one writer
-
-
-def check_free(path: Path) -> None:
-    """Rejects a directory to which another process writes."""
-    if (path / LOCK).exists():
-        _acquire(path).release()
-
-
-def _acquire(path: Path) -> filelock.BaseFileLock:
-    """Takes the lock of a directory; once more, if this process holds it already."""
-    place = path.resolve()
-    lock = _LOCKS.get(place)
-    if lock is None or not lock.is_locked or not (path / LOCK).exists():  # or it was removed
-        lock = filelock.FileLock(place / LOCK, blocking=False, thread_local=False)
-    try:
-        lock.acquire()
-    except filelock.Timeout:
-        holder = (path / LOCK).read_text(errors="replace").strip()
-        # It may be on another machine, where the directory is shared.
-        here = holder.isdigit() and psutil.pid_exists(int(holder))
-        who = f" (process {holder} is)" if here else ""
-        allowed = f"a run that no other process is writing to{who}"
-        raise invalid("run_dir", str(path), allowed) from None
-    return lock
 
 
 @attrs.define
@@ -150,24 +126,6 @@ class Run:
 # --- which directory
 
 
-def has_begun(path: Path) -> bool:
-    """Whether a run directory has a checkpoint or a row of metrics."""
-    return bool(checkpoint.steps(path / "checkpoints")) or not records.is_empty(path)
-
-
-def is_finished(path: Path, config: SACConfig) -> bool:
-    """Whether the run in `path` has the final evaluation after `config.num_iterations`.
-
-    Raises:
-        ParameterError: see `read_metrics`.
-    """
-    if records.is_empty(path):
-        return False
-    table = read_metrics(path)
-    last = table[table.gradient_step == config.num_iterations]
-    return bool((last.eval_returns.map(len) >= config.num_eval_episodes).any())
-
-
 def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, ...] = ()) -> None:
     """Rejects a run of another configuration; `FREE_TO_CHANGE` and `but` may differ."""
     pairs = {name: (getattr(theirs, name), getattr(ours, name)) for name in SACConfig.names()}
@@ -227,7 +185,9 @@ def check_usable(path: Path, config: SACConfig) -> None:
 def _foreign_files(path: Path) -> list[str]:
     """The names in a directory that are not of labkit; hidden files and notebooks do not count."""
     names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
-    return [n for n in names if not n.startswith(".") and not n.endswith(".ipynb") and n != LOCK]
+    return [
+        n for n in names if not n.startswith(".") and not n.endswith(".ipynb") and n != lock.FILE
+    ]
 
 
 def choose_directory(
@@ -239,18 +199,11 @@ def choose_directory(
 ) -> Path:
     """The directory that a run will use; an existing run in it is not changed.
 
-    Args:
-        run_dir: relative to the working directory, or absolute; empty means the newest unfinished
-            run of this configuration under `runs/`, else a new numbered directory there.
-        config: what is to be run.
-        resume: 'auto' resumes a run of the same configuration; in a finished one nothing is left
-            to train, unless there are more iterations. 'never' takes the next number under `runs/`,
-            or appends one to `run_dir` if that holds anything.
-        environment: that an unfinished run under `runs/` must have, see `describe`; None for any.
-        executor: that it must have been started by; see `learner.EXECUTORS`.
-
-    Raises:
-        ParameterError: it cannot be written, or see `check_usable`.
+    An empty `run_dir` means the newest unfinished run under `runs/` of this configuration, of this
+    `environment` (see `describe`; None for any) and `executor` (see `learner.EXECUTORS`), else the
+    next number there. `resume` 'auto' resumes a run of the same configuration; in a finished one
+    nothing is left to train, unless there are more iterations. 'never' takes a new directory.
+    Rejects one that cannot be written; see also `check_usable`.
     """
     if not issubclass(type(run_dir), str | os.PathLike):  # a notebook gives any type
         allowed = "a path, as text (papermill takes 0001 for a number: write runs/0001)"
@@ -311,7 +264,7 @@ def _unfinished(
     for path in _numbered(root)[:1]:
         with contextlib.suppress(ParameterError):
             check_free(path)
-            if path.resolve() not in _LOCKS and (path / CONFIG).exists() and not has_begun(path):
+            if not lock.is_held(path) and (path / CONFIG).exists() and not has_begun(path):
                 return path
     return None
 
@@ -360,17 +313,16 @@ def open_run(
     """Opens a new run, or an existing one of the same configuration; see `choose_directory`.
 
     Raises:
-        ParameterError: see `choose_directory`; also if another process is writing to the run, or
-            its checkpoints are damaged and none is whole.
+        ParameterError: see `choose_directory`; or another process is writing to the run, or none of
+            its checkpoints is whole.
         StorageError: the disk is full.
     """
     check_config(config)
     check_replay(config)
     path = choose_directory(run_dir, config, resume, environment, executor)
     with storage(path):
-        _LOCKS[path.resolve()] = _acquire(path)
+        lock.hold(path)
         check_usable(path, config)  # again: another process may have used it in between
-        (path / LOCK).write_text(f"{os.getpid()}\n")
         run = Run(path, config)
         if (path / CONFIG).exists() and has_begun(path):
             checkpoint.set_aside_damaged(path / "checkpoints")

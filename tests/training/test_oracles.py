@@ -57,7 +57,9 @@ def test_a_row_holds_the_mean_losses_since_the_last_row(small_config, tmp_path, 
         metrics = run.metrics().dropna(subset="critic_loss")
         tables.append(metrics[["critic_loss", "actor_loss", "alpha_loss"]])
     each, means = (table.to_numpy() for table in tables)
-    np.testing.assert_allclose(means, np.nanmean(each.reshape(4, 10, 3), axis=1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        means, np.nanmean(each.reshape(4, 10, 3), axis=1), rtol=1e-5, atol=1e-5
+    )
     without = np.arange(40) % period != 0  # steps of the critics alone: no loss of the actor
     np.testing.assert_array_equal(np.isnan(each[:, 1]), without)
 
