@@ -133,7 +133,8 @@ def test_a_small_run_resumes_and_its_environment_is_found(ray, small_config, tmp
     assert (run.path / "policy" / "saved_model.pb").exists()
     summary = json.loads((run.path / "ray.json").read_text())
     assert summary["faults"] == []
-    assert summary["staleness_max"] >= summary["staleness_median"] >= 0
+    # The first weights do not count as old as the warm-up.
+    assert 0 <= summary["staleness_median"] <= summary["staleness_max"] <= 150 + 100 + 10
     assert {*summary["cpu_seconds"]} >= {"replay", "learner", "rollout worker 0", "evaluator"}
 
     rows = (run.path / "metrics.csv").read_text()
