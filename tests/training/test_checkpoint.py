@@ -214,6 +214,7 @@ def script(folder):
     )
 
 
+@pytest.mark.timeout(600)
 def test_a_script_that_was_terminated_or_killed_resumes_when_it_runs_again(tmp_path):
     """SIGINT is tested in `test_local`, in this process."""
     folder = tmp_path / "runs" / "0001" / "checkpoints"
