@@ -40,7 +40,7 @@ STRATEGIES = "'auto', 'cpu', 'gpu', 'mirrored' or 'mirrored:N' with N from 1 to 
 STRATEGY_PATTERN = r"auto|cpu|gpu|mirrored(:([1-9]|[1-5]\d|6[0-4]))?"
 
 
-@attrs.frozen(kw_only=True, init=False)
+@attrs.frozen(kw_only=True)
 class SACConfig:
     """Soft Actor-Critic on one environment. Names follow the TF-Agents SAC tutorial.
 
@@ -49,8 +49,7 @@ class SACConfig:
     and so is a number or tuple as text.
 
     Raises:
-        ParameterError: for a name that is no field, then for the first value that is not allowed,
-            in the order below.
+        ParameterError: for the first field that is not allowed, in the order below.
     """
 
     # Run
@@ -112,13 +111,10 @@ class SACConfig:
     checkpoint_seconds: int = integer(300, 0, MANY, "seconds")
     environment_timeout: int = integer(300, 0, MANY, "seconds for one env step or reset")
 
-    def __init__(self, **parameters: Any):
-        for name in parameters:
-            if name not in self.names():
-                raise unknown(name, self.names())
-        given = {name: value for name, value in parameters.items() if not _left_open(value)}
-        on_minitaur = str(given.get("env_name", MINITAUR_NAME)) == MINITAUR_NAME
-        self.__attrs_init__(**({**MINITAUR, **given} if on_minitaur else given))
+    def defaults(self) -> Mapping[str, Any]:
+        """The values of fields that are left open, where they differ from those above."""
+        on_minitaur = getattr(self, "env_name", None) == MINITAUR_NAME
+        return MINITAUR if on_minitaur else {}
 
     def __attrs_post_init__(self) -> None:
         if self.replay_buffer_capacity < self.batch_size:
@@ -158,7 +154,10 @@ class SACConfig:
         """
         if not isinstance(parameters, Mapping):
             raise checks.invalid("parameters", parameters, "a dictionary from names to values")
-        return cls(**{str(name): value for name, value in parameters.items()})
+        for name in parameters:
+            if name not in cls.names():
+                raise unknown(name, cls.names())
+        return cls(**parameters)
 
     @classmethod
     def from_notebook(
@@ -172,11 +171,6 @@ class SACConfig:
             ParameterError: as `parse`; also for a mistyped name in a parameters cell.
         """
         return cls(**checks.from_notebook(namespace, cls.names(), others))
-
-
-def _left_open(value: Any) -> bool:
-    """Whether a parameter is not given: None, or the text that papermill makes of it."""
-    return value is None or (isinstance(value, str) and value == "None")
 
 
 def check_config(config: Any) -> None:

@@ -87,13 +87,20 @@ class Rule:
         return converted
 
     def field(self, default: Any) -> Any:
-        """An attrs field; a default of None is allowed. `Any`, so that a class can annotate it."""
+        """An attrs field. Returns `Any`, so that a class can annotate it with the checked type.
 
-        def convert(value: Any, field: attrs.Attribute) -> Any:
-            left_open = value is None and default is None
-            return None if left_open else self.check(field.name, value)
+        A value that is not given, or None (`None` as text, too, from papermill), becomes the one
+        that the instance's `defaults()` has for the field, if it has this method, else `default`.
+        """
 
-        return attrs.field(default=default, converter=attrs.Converter(convert, takes_field=True))
+        def convert(value: Any, instance: Any, field: attrs.Attribute) -> Any:
+            if value is None or (isinstance(value, str) and value == "None"):
+                special = instance.defaults() if hasattr(instance, "defaults") else {}
+                value = special.get(field.name, default)
+            return None if value is None else self.check(field.name, value)
+
+        converter = attrs.Converter(convert, takes_self=True, takes_field=True)
+        return attrs.field(default=None, converter=converter, metadata={"default": default})
 
 
 def literal(text: str, otherwise: Any = None) -> Any:

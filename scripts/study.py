@@ -36,7 +36,7 @@ KEPT = ROOT / "results" / "minitaur" / "study"
 SMALL_FILES = ("config.json", "metrics.csv")
 INTERVALS = {"eval_interval": 2_500, "log_interval": 500}
 
-GENERAL = {field.name: field.default for field in attrs.fields(SACConfig)}
+GENERAL = {field.name: field.metadata["default"] for field in attrs.fields(SACConfig)}
 RATES = ("critic_learning_rate", "actor_learning_rate", "alpha_learning_rate")
 # The general default of the target entropy is the Minitaur's, too.
 TUTORIAL: dict[str, Any] = {name: GENERAL[name] for name in MINITAUR if name != "target_entropy"}

@@ -10,7 +10,8 @@ from labkit.config import MINITAUR, SACConfig
 from labkit.errors import ParameterError
 from labkit.training.run import start_run
 
-INTEGERS = [f.name for f in attrs.fields(SACConfig) if type(f.default) is int]
+PLAIN = {field.name: field.metadata["default"] for field in attrs.fields(SACConfig)}
+INTEGERS = [name for name, default in PLAIN.items() if type(default) is int]
 OTHER = SACConfig(env_name="HalfCheetahBulletEnv-v0")
 
 
@@ -83,9 +84,8 @@ def test_every_field_rejects_a_matrix(name):
 
 
 def test_a_name_that_is_no_field_says_what_was_meant():
-    for make in (SACConfig.parse, lambda fields: SACConfig(**fields)):
-        with pytest.raises(ParameterError, match="did you mean 'num_iterations'"):
-            make({"num_iteration": 5})
+    with pytest.raises(ParameterError, match="did you mean 'num_iterations'"):
+        SACConfig.parse({"num_iteration": 5})
 
 
 def test_fields_that_do_not_fit_each_other():
@@ -108,7 +108,7 @@ def test_a_switch_takes_what_papermill_passes(given, meant):
 
 @pytest.mark.parametrize("name", MINITAUR)
 def test_a_parameter_that_is_left_open_suits_the_environment(name):
-    plain = {field.name: field.default for field in attrs.fields(SACConfig)}[name]
+    plain = PLAIN[name]
     assert getattr(OTHER, name) == plain
     for left_open in ({}, {name: None}, {name: "None"}):
         assert getattr(SACConfig(**left_open), name) == MINITAUR[name] != plain
@@ -124,6 +124,6 @@ def test_a_configuration_survives_json():
 
 
 def test_an_unknown_environment_names_the_nearest(tmp_path):
-    with pytest.raises(ParameterError, match=r"MinitaurBulletEnv-v1.*'MinitaurBulletEnv-v0'"):
+    with pytest.raises(ParameterError, match=r"versioned environments: \[ `v0` \]"):
         start_run({"env_name": "MinitaurBulletEnv-v1", "run_dir": str(tmp_path / "run")})
     assert not (tmp_path / "run").exists()  # rejected before anything was made
