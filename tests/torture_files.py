@@ -204,7 +204,7 @@ def full_disk(path: Path, kind: str, generator: random.Random) -> str:
             try:
                 train(place, kind, NEXT)  # which ends well if its last row had room in its page
             except (ParameterError, RunError) as error:
-                assert "\n" not in str(error), error
+                assert "\n" not in str(error), error  # noqa: PT017
         (disk / ".filler").unlink()
         saved = checkpoint.latest(place / "checkpoints")
         resumed, printed = train(place, kind, NEXT)
