@@ -200,8 +200,11 @@ def full_disk(path: Path, kind: str, generator: random.Random) -> str:
             fill(disk, leave=generator.choice([0, 2_000]))
             return real(*arguments, **options)
 
-        with mock.patch.object(owner, name, full), refused((ParameterError, RunError), ""):
-            train(place, kind, NEXT)
+        with mock.patch.object(owner, name, full):
+            try:
+                train(place, kind, NEXT)  # which ends well if its last row had room in its page
+            except (ParameterError, RunError) as error:
+                assert "\n" not in str(error), error  # noqa: PT017
         (disk / ".filler").unlink()
         saved = checkpoint.latest(place / "checkpoints")
         resumed, printed = train(place, kind, NEXT)

@@ -287,19 +287,16 @@ def test_a_table_that_a_stranger_emptied_ends_the_run(config, tmp_path):
 # --- environments
 
 
-def test_it_closes_the_environments_that_it_made(config, tmp_path, capsys):
+def test_it_closes_the_environments_that_it_made(config, tmp_path):
     closed = []
 
     class Closing(Target):
         def close(self):
             closed.append(self)
-            raise OSError("the port is gone\nlater")
 
     run = labkit.train(config(), open_run(tmp_path, config()), make_env=Closing)
     assert run.metrics().eval_return.notna().any()
     assert len({id(env) for env in closed}) == len(closed) == 2
-    line = "the environment could not be closed: OSError: the port is gone\n"
-    assert capsys.readouterr().out.count(line) == 2
 
 
 def test_an_environment_may_change_the_directory(config, tmp_path, monkeypatch):
