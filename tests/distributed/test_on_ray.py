@@ -241,7 +241,7 @@ DRIVER = """
 import sys
 sys.path[:0] = sys.argv[1].split(':')
 import labkit
-from conftest import SMALL
+from small import SMALL
 from ray_processes import Line
 from test_on_ray import ENDLESS
 

@@ -198,7 +198,7 @@ class Counter(gym.Env):
 
 def train(make_env=Counter):
     """Trains in `runs/`, as a user's script does."""
-    from conftest import SMALL
+    from small import SMALL
 
     fields = {"num_iterations": 400, "log_interval": 10, "eval_interval": 100}
     fields |= {"env_name": "Counter", "checkpoint_interval": 40}

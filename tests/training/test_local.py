@@ -70,7 +70,7 @@ def fails_after(steps, error, done=True):
 
 @pytest.fixture(scope="module")
 def minitaur_run(tmp_path_factory):
-    from conftest import SMALL
+    from small import SMALL
 
     config, rows = labkit.SACConfig(**SMALL, seed=2), []
     run = open_run(tmp_path_factory.mktemp("run") / "here", config)
@@ -200,7 +200,7 @@ def test_an_error_of_the_users_environment_leaves_a_checkpoint_and_names_it(
 
 SCRIPT = """
 import labkit, test_local
-from conftest import SMALL
+from small import SMALL
 config = labkit.SACConfig(**{**SMALL, "eval_interval": 0, "env_name": "Failing"})
 labkit.train(config, make_env=test_local.fails_after(300, test_local.ERROR))
 """

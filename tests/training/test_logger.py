@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 import tensorflow as tf
-from conftest import SMALL
+from small import SMALL
 from small_disk import fill, small_disk
 
 from labkit.config import SACConfig

@@ -20,7 +20,7 @@ import labkit
 from labkit.plotting import curves
 from labkit.training import components, progress
 from test_local import Target
-from conftest import SMALL
+from small import SMALL
 progress.SECONDS_BETWEEN_FIGURES = progress.SECONDS_BETWEEN_UPDATES = 0
 progress.LARGEST_SHARE = 1e9
 config = labkit.SACConfig(**{{**SMALL, "env_name": "Target", "num_iterations": 10**6}})

@@ -16,7 +16,7 @@ import books
 import numpy as np
 import pytest
 import ray
-from conftest import OFF_DEFAULT
+from small import OFF_DEFAULT
 
 import labkit
 from labkit.config import SACConfig

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
-from conftest import OFF_DEFAULT
+from small import OFF_DEFAULT
 from small_disk import fill, small_disk
 
 from labkit.config import FREE_TO_CHANGE, SACConfig
