@@ -39,7 +39,7 @@ PARAMETERS = [
     ({"strategy": "mirrored:0"}, "`strategy` must be .*, got 'mirrored:0'"),
     ({"replay": "redis"}, "`replay` must be 'reverb' or 'tf_uniform'.*, got 'redis'"),
     ({"environment_timeout": "soon"}, "`environment_timeout` must be .*, got 'soon'"),
-    ({"env_name": "MinitaurBulletEnv"}, "`env_name` must be .*'MinitaurBulletEnv'; did you mean"),
+    ({"env_name": "MinitaurBulletEnv"}, "`env_name` must be .* versioned environments: .*`v0`"),
     ({"env_name": ""}, "`env_name` must be .*, got ''"),
     ({"resume": "always"}, "`resume` must be 'auto' or 'never'.*, got 'always'"),
     ({"run_dir": "/proc/none"}, "`run_dir` must be a directory that this process can create"),
@@ -108,7 +108,7 @@ def overwritten(name, text):
 
 
 FILES = [
-    (overwritten("config.json", "{"), r".*config\.json is damaged: it is not the JSON"),
+    (overwritten("config.json", "{"), r".*config\.json is damaged: Expecting"),
     (overwritten("config.json", "[]"), r".*config\.json is damaged"),
     (changed(format=0), r".*config\.json has format 0; this labkit reads format"),
     (changed(config={"gamma": 7}), r".*config\.json is damaged: `gamma` must be .*, got 7"),
@@ -176,14 +176,17 @@ BROKEN = [  # found while it runs
     ),
     (
         env(reset=lambda self: NAN),
-        r"the environment's observation\[0\] is nan after its reset at env step 0; last good "
+        r"the environment's observation\[0\] is nan at its env step 0, step 0 of the episode; last good "
         "checkpoint: none yet$",
     ),
 ]
 UNFIT = [  # found before any work
-    (env()(), "`make_env` must be a class or .* a new Gym or Gymnasium environment each time"),
-    (lambda: None, "`make_env` must be .* gym.Env of Gym 0.23, or a gymnasium.Env, got None"),
-    (lambda: SAME, "`make_env` must be .* environment each time, got the same .* twice"),
+    (env()(), "`make_env` must be a class or a function that returns an environment, got <"),
+    (
+        lambda: None,
+        "`make_env` must be a function that returns a gym.Env or a gymnasium.Env, got None",
+    ),
+    (lambda: SAME, "`make_env` must give two environments, .* got the same one twice"),
     (
         env(observation_space=gym.spaces.Dict({"a": BOX})),
         "`make_env` must be an environment whose observations are one vector of real numbers",
@@ -192,7 +195,10 @@ UNFIT = [  # found before any work
         env(action_space=gym.spaces.Discrete(2)),
         "`make_env` must be an environment whose actions are one vector of real numbers",
     ),
-    (env(action_space=INFINITE), "`make_env` must be an environment with bounded actions"),
+    (
+        env(action_space=INFINITE),
+        "`make_env` must be an environment whose actions have two bounds within",
+    ),
 ]
 
 

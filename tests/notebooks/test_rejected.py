@@ -42,7 +42,7 @@ def run_to_check(number: str, **parameters: Any) -> None:
         ("04", "collectors", "(0,)", "`collectors` must be one or more whole numbers from 1 to 64"),
         ("04", "watch_seconds", 0, "`watch_seconds` must be a whole number from 1 to 3 600"),
         ("04", "learning_rate", 0, "`learning_rate` must be a number above 0 and up to 1"),
-        ("04", "env_name", "Nope", "`env_name` must be one of the "),
+        ("04", "env_name", "Nope", "`env_name` must be a registered id of Gym"),
         ("05", "runs", "nowhere", "`runs` must be an existing folder, got 'nowhere'"),
         ("05", "budgt", 10, "`budgt` is not a parameter; did you mean 'budget'?"),
         ("05", "budget", 0, "`budget` must be a whole number from 1 to 1 000 000 000 (gradient s"),
