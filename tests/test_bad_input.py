@@ -176,8 +176,8 @@ BROKEN = [  # found while it runs
     ),
     (
         env(reset=lambda self: NAN),
-        r"the environment's observation\[0\] is nan at its env step 0, step 0 of the episode; last good "
-        "checkpoint: none yet$",
+        r"the environment's observation\[0\] is nan at its env step 0, step 0 of the episode; last "
+        "good checkpoint: none yet$",
     ),
 ]
 UNFIT = [  # found before any work
