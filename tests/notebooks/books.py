@@ -155,10 +155,13 @@ def check(number: str, executed: nbformat.NotebookNode, folder: Path) -> None:
 PICTURES = {"01": (0, 10), "02": (1, 7), "03": (5, 15), "04": (1, 5), "05": (0, 4), "06": (2, 3)}
 
 
-def text_of_tagged(notebook: nbformat.NotebookNode) -> dict[str, str]:
-    """The text of the cells with nbval's tag: outputs that depend on no parameter."""
+def text_of_tagged(notebook: nbformat.NotebookNode) -> dict[str, list[str]]:
+    """The lines of the cells with nbval's tag: outputs that depend on no parameter.
+
+    Without empty ones: what a cell prints may come in one message or in several.
+    """
     checked = [c for c in notebook.cells if "nbval-check-output" in c.metadata.get("tags", [])]
-    return {cell.id: text(cell.outputs) for cell in checked}
+    return {c.id: [line for line in text(c.outputs).splitlines() if line] for c in checked}
 
 
 def check_training(_: str, folder: Path) -> None:
