@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import gym
-import imageio_ffmpeg
+import imageio.v2 as imageio
 import numpy as np
 import onnxruntime
 import pytest
@@ -213,9 +213,9 @@ def test_two_episodes_become_one_clip(tmp_path, monkeypatch, capsys):
     watch.record(TRACKED, 1, None, max_steps=60)
     assert capsys.readouterr().out.startswith(second), "the second episode has the next seed"
     assert first != second
-    frames, seconds = imageio_ffmpeg.count_frames_and_secs("runs/watch.mp4")
-    assert frames == pytest.approx(2 * 0.6 * 25, abs=4)
-    assert seconds == pytest.approx(1.2, abs=0.2)
+    with imageio.get_reader("runs/watch.mp4") as clip:
+        frames, rate = sum(1 for _ in clip), clip.get_meta_data()["fps"]
+    assert frames == pytest.approx(2 * 0.6 * rate, abs=2)
 
 
 def test_episodes_have_the_time_limit_of_the_run(tmp_path):

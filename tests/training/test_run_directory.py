@@ -116,7 +116,9 @@ def test_an_unfinished_run_of_another_environment_or_process_is_not_taken(here):
     run.write_config(mine)
     assert open_run("", CONFIG, environment=mine).path == run.path
     assert open_run("", CONFIG, environment=other).path == Path("runs/0002")
-    code = "import labkit; from test_run import *; print(labkit.open_run('', CONFIG).path)"
+    code = (
+        "import labkit; from test_run_directory import *; print(labkit.open_run('', CONFIG).path)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
