@@ -4,6 +4,7 @@ No function here imports TensorFlow before it needs it.
 """
 
 import contextlib
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from labkit.parameters import invalid
@@ -11,6 +12,8 @@ from labkit.parameters import invalid
 if TYPE_CHECKING:
     import tensorflow as tf
 
+KEYS_OF_A_STRATEGY = 1_000  # for groups of devices that exchange values
+_MADE = itertools.count()
 LEAST_LOGICAL_DEVICES = 2  # of a CPU, so that notebook 03 can show a step on two replicas
 
 
@@ -51,7 +54,19 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
     if batch_size % replicas:
         allowed = f"a multiple of {replicas}, the number of replicas of `strategy` = {name!r}"
         raise invalid("batch_size", batch_size, allowed)
-    return tf.distribute.MirroredStrategy(_mirrored_devices(name, replicas, gpus))
+    return mirrored(_mirrored_devices(name, replicas, gpus))
+
+
+def mirrored(devices: list[str]) -> "tf.distribute.MirroredStrategy":
+    """A `MirroredStrategy` over these devices, also if the process has made another one before.
+
+    TensorFlow numbers the exchanges between devices from the same start in each strategy, and ends
+    with a "shape mismatch" where two of them exchange arrays of other shapes under one number.
+    """
+    import tensorflow as tf
+
+    tf.distribute.MirroredStrategy._collective_key_base = KEYS_OF_A_STRATEGY * next(_MADE)
+    return tf.distribute.MirroredStrategy(devices)
 
 
 def _mirrored_devices(name: str, replicas: int, gpus: list[Any]) -> list[str]:

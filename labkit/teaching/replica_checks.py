@@ -12,7 +12,7 @@ from labkit.errors import StalledError
 from labkit.parameters import invalid
 from labkit.runtime import in_background
 from labkit.sac.agent import SeededSacAgent, create_agent
-from labkit.strategy import LEAST_LOGICAL_DEVICES
+from labkit.strategy import LEAST_LOGICAL_DEVICES, mirrored
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -69,7 +69,7 @@ def several_replicas(strategy: "tf.distribute.Strategy") -> "tf.distribute.Strat
     if existing < LEAST_LOGICAL_DEVICES:
         allowed = "at least 2 here: restart the kernel, and let labkit.strategy.make_strategy run"
         raise invalid("logical CPU devices", existing, f"{allowed} before TensorFlow's first step")
-    return tf.distribute.MirroredStrategy([f"/{kind.lower()}:{i}" for i in range(2)])
+    return mirrored([f"/{kind.lower()}:{i}" for i in range(2)])
 
 
 def copy_agent(
