@@ -44,6 +44,10 @@ class TD3:
             target.set_weights(network.get_weights())
         self.critic_optimizer = tf.keras.optimizers.Adam(1e-3)
         self.actor_optimizer = tf.keras.optimizers.Adam(1e-3)
+        # Now, because a compiled function may create variables only when it is first called.
+        critic_variables = [v for q in self.critics for v in q.trainable_variables]
+        self.critic_optimizer.build(critic_variables)
+        self.actor_optimizer.build(self.actor.trainable_variables)
         self.noise = np.random.default_rng(config.seed)
 
     @tf.function(autograph=False)
