@@ -215,7 +215,7 @@ def video_html(files: Sequence[Path], titles: Sequence[str]) -> str:
     for file, title in zip(files, map(html.escape, titles), strict=True):
         width, height = immeta(file, plugin="FFMPEG")["size"]
         # Below a picture is room for the controls, which would hide the caption.
-        box = f"width:{width}px;max-width:100%;aspect-ratio:{width}/{round(1.2 * height)}"
+        box = f"width:{width}px;max-width:100%;aspect-ratio:{width}/{height + 72}"
         box += ";object-fit:contain;object-position:top"
         data = base64.b64encode(file.read_bytes()).decode()
         figures += f"""<figure style="margin:0;flex:1 1 280px;max-width:480px">

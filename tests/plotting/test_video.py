@@ -261,7 +261,7 @@ def test_a_notebook_shows_video_and_strip(recording, monkeypatch):
     video.show(recording, "walking")
     page, strip = shown
     assert strip._repr_png_()[1]["alt"] == "Film strip of walking: 20.0 s   1.00 m   return +3.25"
-    assert "aspect-ratio:80/72;" in page.data, "room for the controls"
+    assert "aspect-ratio:80/132;" in page.data, "room for the controls"
     assert str(recording.path) not in page.data
 
     shown.clear()

@@ -25,6 +25,7 @@ from labkit.distributed.learner_actor import LearnerActor
 from labkit.distributed.parameter_server import ParameterServer
 from labkit.distributed.replay_actor import ReplayActor
 from labkit.environments.make import make_environment
+from labkit.plotting import rendering, video
 from labkit.replay import n_step, reverb_replay, server, uniform_replay
 from labkit.replay.transitions import layout_of
 from labkit.sac import actor, agent, rollout, update
@@ -92,6 +93,11 @@ def train_local(config, path, patch):
 
 def train_in_notebook(config, path, patch):
     patch.chdir(path.parent)
+    # The copy shortens episodes and films by other defaults; these come back afterwards.
+    for function in (make_environment, rendering.frame, video.record_episode):
+        patch.setattr(function, "__defaults__", function.__defaults__)
+    kept = dict(video.record_episode.__kwdefaults__)
+    patch.setattr(video.record_episode, "__kwdefaults__", kept)
     injected = "\n".join(f"{name} = {value!r}" for name, value in OFF_DEFAULT.items())
     namespace = {"In": [""], "display": lambda *_, **__: None}  # IPython's own
     copy = books.write_copy("03", path.parent, books.DERIVATION)
