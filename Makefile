@@ -62,7 +62,7 @@ nightly: setup ## what takes long: slow tests, then torture and mutants (an hour
 mutants: setup ## change labkit in a hundred small, wrong ways; tests must notice each (half an hour)
 	@$(PY) tests/mutants.py $(ARGS)
 
-torture: setup ## kill a training 20 times, check that nothing is lost (ARGS='--rounds 100': damage its files)
+torture: setup ## kill a training 20 times, check that nothing is lost
 	@$(PY) tests/torture.py $(ARGS)
 
 soak: setup ## memory and open files over 300 000 steps (about ten minutes)

@@ -17,7 +17,7 @@ from labkit.environments.make import (
     make_environment,
     raw_env,
 )
-from labkit.errors import ParameterError, first_line
+from labkit.errors import first_line
 from labkit.parameters import invalid
 from labkit.replay.transitions import Layout, ReplayTable, layout_of
 from labkit.runtime import seed_everything
@@ -185,32 +185,13 @@ def check_tuned(config: SACConfig, env: PyEnvironment, parameter: str = "make_en
         raise invalid("symmetry_augmentation", True, allowed)
 
 
-def check_components(components: TrainingComponents, config: SACConfig, new: bool) -> None:
-    """Rejects components with which a `new` or a resumed training cannot begin."""
+def check_components(components: TrainingComponents, config: SACConfig) -> None:
+    """Rejects components with which a training of this configuration cannot begin."""
     if not isinstance(components, TrainingComponents):
         raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
     check_separate(components.collect_env, components.eval_env, "components")
     check_specs(components.collect_env, "components.collect_env")
     check_tuned(config, components.collect_env, "components")
-    built_with = {
-        "gamma": components.agent._gamma,
-        "reward_scale_factor": components.agent._reward_scale_factor,
-        "actor_update_period": components.agent.actor_update_period,
-    }
-    for name, value in built_with.items():
-        if value != getattr(config, name):
-            allowed = f"{value}, as in the agent of `components`"
-            raise invalid(name, getattr(config, name), allowed)
-    if new and not components.replay.size():
-        raise ParameterError(
-            "`components` must have a filled replay table, but theirs is empty: call "
-            "labkit.training.components.warm_up(config, components) first"
-        )
-    if new and (taken := int(components.agent.train_step_counter.numpy())):
-        raise ParameterError(
-            f"`components` must be new, but their agent has taken {taken} gradient steps that no "
-            "checkpoint holds: make agent, table and environments again"
-        )
 
 
 def warm_up(config: SACConfig, components: TrainingComponents) -> None:

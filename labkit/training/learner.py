@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from labkit.config import SACConfig
 from labkit.errors import DivergedError, ParameterError, RunError, StalledError, storage
-from labkit.parameters import MANY, invalid
+from labkit.parameters import MANY
 from labkit.replay.transitions import BatchSource, Layout
 from labkit.runtime import quiet
 from labkit.sac.agent import SeededSacAgent, state_variables
@@ -21,14 +21,11 @@ from labkit.training import checkpoint, records
 from labkit.training.logger import RunLogger
 from labkit.training.run import Run
 
-EXECUTORS = {"local": "labkit.train", "ray": "labkit.train_on_ray"}
-
 
 class Learner:
     """Takes gradient steps on batches of the replay table; counts, logs and saves them.
 
-    `layout` is that of the table's rows. `executor` is a key of `EXECUTORS`; each executor resumes
-    only its own checkpoints.
+    `layout` is that of the table's rows.
     """
 
     def __init__(
@@ -39,10 +36,8 @@ class Learner:
         strategy: tf.distribute.Strategy,
         layout: Layout,
         replay: BatchSource,
-        executor: str = "local",
     ):
         self.config, self.run, self.agent, self.replay = config, run, agent, replay
-        self.executor = executor
         self._update = make_update(agent, layout, strategy, config.reflection)
         # Compiled now, and not in the thread that takes the first steps.
         batch = tf.TensorSpec([config.batch_size, layout.width], tf.float32)
@@ -65,15 +60,13 @@ class Learner:
         """Restores agent, counters and metrics from a checkpoint; returns the rest of its state.
 
         Raises:
-            ParameterError: it is damaged, of another agent, or of the other executor.
+            ParameterError: it is damaged, or of another agent.
         """
-        check_executor(self.run.path, self.executor)
         state = checkpoint.read_state(saved)
         checkpoint.assign(state_variables(self.agent), saved)
-        with checkpoint.named(saved / checkpoint.STATE):
-            self.saved_step = self.step = int(state["step"])
-            self._spent = float(state["seconds"])
-            self._totals = {name: np.array(total) for name, total in state["totals"].items()}
+        self.saved_step = self.step = state["step"]
+        self._spent = state["seconds"]
+        self._totals = {name: np.array(total) for name, total in state["totals"].items()}
         self._keep_rows(self.step)
         table = self.run.metrics()
         self._spent = max(self._spent, *table.wall_seconds)  # of an evaluation after it was saved
@@ -84,7 +77,7 @@ class Learner:
 
     def _keep_rows(self, step: int) -> None:
         for what in records.cut(self.run.path, step):
-            self.run.notify(what)
+            print(what)
 
     def start(self) -> None:
         """Opens the run's files and the stream of batches; a checkpoint is restored before.
@@ -241,24 +234,14 @@ class Learner:
         with storage(file), contextlib.suppress(FileNotFoundError):  # somebody removed it
             checkpoint.flush_to_disk(file)
         totals = {name: total.tolist() for name, total in self._totals.items()}
-        ours = {"executor": self.executor, "seconds": self.seconds(), "totals": totals}
-        checkpoint.save(self.folder, self.step, arrays, {**ours, **state}, self.replay)
+        state = {"seconds": self.seconds(), "totals": totals, **state}
+        checkpoint.save(self.folder, self.step, arrays, state, self.replay)
         self.saved_step, self._saved_seconds = self.step, self.seconds()
 
     def close(self) -> None:
         """Saves the policy, unless that of this step is saved, and closes the files."""
         self._save_policy()
         self.logger.close()
-
-
-def check_executor(run_dir: Path, executor: str) -> None:
-    """Rejects a run whose newest checkpoint is of the other executor."""
-    if saved := checkpoint.latest(run_dir / "checkpoints"):
-        theirs = checkpoint.read_state(saved).get("executor")
-        if theirs != executor:
-            started = EXECUTORS.get(str(theirs), "another executor")
-            allowed = f"a run of {EXECUTORS[executor]}: {started} started this one"
-            raise invalid("run_dir", str(run_dir), allowed)
 
 
 @contextlib.contextmanager

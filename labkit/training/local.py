@@ -31,7 +31,8 @@ from labkit.training.components import (
 )
 from labkit.training.learner import Learner, name_last_checkpoint
 from labkit.training.progress import LivePlot, StopRequest, progress, stop_request
-from labkit.training.run import Run, check_free, check_same, describe, open_run, removed_if_rejected
+from labkit.training.records import describe
+from labkit.training.run import LOCAL, Run, check_free, check_same, open_run, removed_if_rejected
 
 JOIN_SECONDS = 30  # for the gradient steps that run when an error ends the training
 STEPS_BETWEEN_CHECKS = 100  # gradient steps; see `LocalTraining.check_table`
@@ -92,26 +93,28 @@ def train(
             for env in environments:
                 stack.callback(env.close)
         else:
-            check_components(components, config, new=False)
+            check_components(components, config)
             environments = components.collect_env, components.eval_env
             for env in environments:
                 env.gym.timeout = config.environment_timeout
-        opened = run or open_run("", config, environment=describe(environments[0]))
+        found = {**LOCAL, **describe(environments[0])}
+        opened = run or open_run("", config, environment=found)
         if run is None:
             stack.enter_context(removed_if_rejected(opened))
         check_free(opened.path)
-        opened.check_environment(environments[0])
+        opened.check_environment(found)
         opened.on_metrics = on_metrics
-        folder = (opened.path / "checkpoints").absolute()  # an environment may change the directory
+        folder = opened.path / "checkpoints"
         stack.enter_context(name_last_checkpoint(folder))
         new = checkpoint.latest(folder) is None
-        if components is not None:
-            check_components(components, config, new)
-        else:
+        if components is None:
             components = build(config, environments, folder / "reverb")
             stack.callback(components.close)
             if new:
                 warm_up(config, components)
+        elif new and not components.replay.size():
+            what = "`components` must have a filled replay table, but theirs is empty: call "
+            raise ParameterError(what + "labkit.training.components.warm_up(config, components)")
         training = LocalTraining(config, opened, components)
         # PyBullet keeps Python's lock for the whole of a step, and Python passes it on only every
         # 5 ms by default: the gradient steps would wait where they should overlap.
@@ -273,13 +276,18 @@ class LocalTraining:
             "collector": self.collector.get_state(),
             "noise": self.policy.get_state(),
             "environment": self.components.collect_env.gym.get_state(),
+            "rows": self.components.replay.size(),
         }
         self.learner.save(state)
 
     def restore(self, saved: Path) -> None:
         """Restores everything from a checkpoint."""
-        state = self.learner.restore(saved)
-        self.components.replay.restore(saved / "replay")
+        with checkpoint.restoring(saved):
+            state = self.learner.restore(saved)
+            self.components.replay.restore(saved / "replay")
+            if (rows := self.components.replay.size()) != state["rows"]:
+                what = f"{saved / 'replay'} is damaged: it holds {rows} rows, not {state['rows']}"
+                raise ParameterError(what)
         # Generators inside an environment, or of TF-Agents' buffer, are not saved: they get a seed
         # that no earlier part of the run used.
         words = np.random.SeedSequence([self.config.seed, self.step, RESUME_SEED])
@@ -287,8 +295,7 @@ class LocalTraining:
         tf.random.set_seed(seed)
         self.components.collect_env.seed(seed)
         self.policy.set_weights(self.learner.flat_weights())
-        with checkpoint.named(saved / checkpoint.STATE):
-            self.first_env_step = int(state["env_steps_before"])
-            self.collector.set_state(state["collector"])
-            self.policy.set_state(state["noise"])
-            self.components.collect_env.gym.set_state(state["environment"])
+        self.first_env_step = state["env_steps_before"]
+        self.collector.set_state(state["collector"])
+        self.policy.set_state(state["noise"])
+        self.components.collect_env.gym.set_state(state["environment"])

@@ -1,14 +1,12 @@
 """What a person sees of a long task, and how it is stopped.
 
-In a terminal there is a bar. In JupyterLab, VS Code and Colab a line, and for a training a figure,
-are updated in place while the cell runs; under papermill and nbval they appear once, at the end.
+In a terminal there is a bar. In a notebook a line, and for a training a figure, are updated in
+place while the cell runs; the saved notebook has the last state of each.
 """
 
 import base64
 import contextlib
 import io
-import os
-import shutil
 import signal
 import sys
 import threading
@@ -20,7 +18,6 @@ from typing import Any
 from tqdm import tqdm
 
 from labkit.errors import ParameterError
-from labkit.parameters import grouped
 from labkit.plotting import curves, style
 from labkit.training.run import Run
 
@@ -28,11 +25,8 @@ SECONDS_BETWEEN_UPDATES = 0.5
 SECONDS_BETWEEN_FIGURES = 5.0
 LARGEST_SHARE = 0.02  # of the time that drawing may take; a slow machine draws less often
 WIDTH = 100  # characters of a bar
-# Front ends that show a cell's output while it runs set one of these: Jupyter's server, VS Code,
-# Colab, Kaggle. papermill, nbval and nbconvert set none and keep the last output only.
-FRONT_ENDS = ("JPY_SESSION_NAME", "VSCODE_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
 
-Show = Callable[[str, bool], None]  # gets the line of a task, and whether it is the last one
+Show = Callable[[str], None]  # gets the line of a task
 
 
 def in_kernel() -> bool:
@@ -42,11 +36,6 @@ def in_kernel() -> bool:
 
         return getattr(get_ipython(), "kernel", None) is not None
     return False
-
-
-def watched() -> bool:
-    """Whether a front end shows this kernel's cells while they run."""
-    return in_kernel() and any(os.environ.get(name) for name in FRONT_ENDS)
 
 
 class Display:
@@ -64,52 +53,46 @@ class Display:
         else:
             self._handle.update(data, raw=True, metadata=metadata)
 
-    def line(self, text: str, last: bool) -> None:
-        """Shows a line; where nobody watches, only the last one."""
-        if last or watched():
-            self.put({"text/plain": text})
-
-
-def _terminal(text: str, last: bool) -> None:
-    sys.stderr.write("\r\033[K" + text + "\n" * last)
-    sys.stderr.flush()
+    def line(self, text: str) -> None:
+        """Shows a line."""
+        self.put({"text/plain": text})
 
 
 class Ticker:
     """Counts finished units; fast enough to be called at every step."""
 
     def __init__(self, label: str, total: int, unit: str, done: int = 0, cell: Show | None = None):
-        options = {"file": io.StringIO(), "ncols": WIDTH}  # it only formats; `_show` prints
-        self.bar = tqdm(total=total, unit=unit, desc=label, initial=done, **options)
-        self._show: Show | None = _terminal if sys.stderr.isatty() else None
-        if in_kernel():
-            self._show = cell or Display().line
-        self._shown, self._started = 0.0, time.monotonic()
-        self.advance(0)
+        self.label = label
+        self._show = (cell or Display().line) if in_kernel() else None
+        # In a cell, tqdm only formats. Without a terminal, it prints nothing.
+        where: dict[str, Any] = {"file": io.StringIO()} if self._show else {"disable": None}
+        width = {"ncols": WIDTH} if self._show else {"dynamic_ncols": True}
+        seconds = SECONDS_BETWEEN_UPDATES
+        self._bar = tqdm(
+            total=total, unit=unit, desc=label, initial=done, mininterval=seconds, **where, **width
+        )
+        self._shown = time.monotonic()
 
     def advance(self, count: int = 1, **facts: Any) -> None:
         """Adds `count`; `facts` such as `last_return='+3.2'` follow the bar."""
-        self.bar.n += count
+        if facts:
+            text = {key.replace("_", " "): str(value) for key, value in facts.items()}
+            self._bar.set_postfix(text, refresh=False)
+        self._bar.update(count)
         now = time.monotonic()
         if self._show and now - self._shown >= SECONDS_BETWEEN_UPDATES:
             self._shown = now
-            text = {key.replace("_", " "): str(value) for key, value in facts.items()}
-            self.bar.set_postfix(text, refresh=False)
-            # A longer line would wrap in a terminal, and each update would leave one behind.
-            self.bar.ncols = min(WIDTH, shutil.get_terminal_size().columns - 1)
-            self._show(str(self.bar), False)
+            self._show(str(self._bar))
+
+    def reached(self, done: int, **facts: Any) -> None:
+        """As `advance`, up to `done` in all."""
+        self.advance(done - self._bar.n, **facts)
 
     def close(self) -> None:
-        """Leaves a summary, such as `training: 100 000 it in 13 min 20 s, 125 it/s`."""
-        bar, seconds = self.bar, time.monotonic() - self._started
-        bar.disable = True
-        minutes, rest = divmod(round(seconds), 60)
-        spent = f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
-        rate = (bar.n - bar.initial) / seconds
-        pace = f"{rate:.3g}" if rate < 100 else grouped(round(rate))
+        """Leaves the last state of the bar, with the time and the speed."""
         if self._show:
-            text = f"{bar.desc}: {grouped(bar.n)} {bar.unit} in {spent}, {pace} {bar.unit}/s"
-            self._show(text, True)
+            self._show(str(self._bar))
+        self._bar.close()
 
 
 @contextlib.contextmanager
@@ -146,15 +129,15 @@ class Phases:
 
         `before` of them were done in earlier starts of the run, and do not count as speed.
         """
-        if self._ticker is None or self._ticker.bar.desc != label:
+        if self._ticker is None or self._ticker.label != label:
             self.__exit__()
             self._ticker = Ticker(label, total, unit, before)
-        self.reached(label, done, **facts)
+        self._ticker.reached(done, **facts)
 
-    def reached(self, label: str, done: int, **facts: Any) -> None:
+    def reached(self, label: str, done: int) -> None:
         """Shows the count of a phase, which may have ended, if it is still shown."""
-        if self._ticker and self._ticker.bar.desc == label:
-            self._ticker.advance(done - self._ticker.bar.n, **facts)
+        if self._ticker and self._ticker.label == label:
+            self._ticker.reached(done)
 
 
 class LivePlot:
@@ -169,25 +152,23 @@ class LivePlot:
         self._summary = "training: stopped before its first iteration"
         self._drawn, self._next_drawing = 0, 0.0
 
-    def line(self, text: str, last: bool) -> None:
-        """Updates the line, and the figure when it is due; the last line is kept for the end."""
-        if last:
-            self._summary = text
-        self.aside(text, last)
+    def line(self, text: str) -> None:
+        """Updates the line, and the figure when it is due."""
+        self._summary = text
+        self.aside(text)
 
-    def aside(self, text: str, last: bool) -> None:
+    def aside(self, text: str) -> None:
         """Updates both for another task, of which no line stays."""
-        if not last and watched():
-            self._line.line(text, last)
-            if time.monotonic() >= self._next_drawing:
-                self._draw()
+        self._line.line(text)
+        if time.monotonic() >= self._next_drawing:
+            self._draw()
 
     def __enter__(self) -> "LivePlot":
         return self
 
     def __exit__(self, *error: object) -> None:
         if in_kernel():
-            self._line.line(self._summary, True)
+            self._line.line(self._summary)
             self._draw()
 
     def _draw(self) -> None:
@@ -208,16 +189,14 @@ class LivePlot:
 class StopRequest:
     """Whether the run was asked to end."""
 
-    def __init__(self, on_request: Callable[[], Any] = lambda: None) -> None:
+    def __init__(self) -> None:
         self._requested = self._announced = False
-        self._on_request = on_request
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
         """The signal handler: the first signal is a request, the second interrupts at once."""
         if self._requested:
             raise KeyboardInterrupt
         self._requested = True
-        self._on_request()
 
     def __bool__(self) -> bool:
         if self._requested and not self._announced:  # the handler may run where output is hidden
@@ -228,12 +207,12 @@ class StopRequest:
 
 
 @contextlib.contextmanager
-def stop_request(on_request: Callable[[], Any] = lambda: None) -> Iterator[StopRequest]:
+def stop_request() -> Iterator[StopRequest]:
     """Yields a `StopRequest` that SIGINT and SIGTERM set; restores the old handlers afterwards.
 
-    `on_request` is called once, at the first signal. Only the main thread can handle signals.
+    Only the main thread can handle signals.
     """
-    request = StopRequest(on_request)
+    request = StopRequest()
     in_main_thread = threading.current_thread() is threading.main_thread()
     handled = (signal.SIGINT, signal.SIGTERM) if in_main_thread else ()
     old = {number: signal.signal(number, request.handle) for number in handled}

@@ -2,8 +2,7 @@
 
 `config.json` has every hyperparameter, the environment, the versions of packages and the commit.
 `metrics.csv` has one row for each log or evaluation; a new name in a row becomes a column. A power
-failure can leave a file whose end is missing or full of NULs, and a spreadsheet saves it with other
-separators: every row that is whole is read.
+failure can leave a file whose end is missing or full of NULs: every row that is whole is read.
 
 `wall_seconds` are the seconds of training when a row was written, evaluations included. On Ray,
 where training continues during an evaluation, its row has the seconds, env steps and gradient steps
@@ -17,12 +16,11 @@ import itertools
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import numpy as np
 import pandas as pd
 
 from labkit.config import SACConfig
@@ -94,14 +92,13 @@ def describe(env: "PyEnvironment") -> dict[str, Any]:
 
     The name is the registered id, or the class of an environment that is not registered.
     """
-    checked = env.gym
-    action = checked.action_space
+    action = env.gym.action_space
     return {
         "name": environment_name(env),
-        "observation shape": list(checked.observation_space.shape),
+        "observation shape": list(env.gym.observation_space.shape),
         "action shape": list(action.shape),
         "action bounds": [action.low.ravel().tolist(), action.high.ravel().tolist()],
-        "max_episode_steps": checked.max_episode_steps,
+        "max_episode_steps": env.gym.max_episode_steps,
     }
 
 
@@ -120,7 +117,11 @@ def differences(path: Path, found: Mapping[str, Any]) -> str:
 
 
 def write_config(path: Path, config: SACConfig, environment: Mapping[str, Any] | None) -> None:
-    """Writes `config.json`, with the environment that `describe` returned."""
+    """Writes `config.json`, with the environment that `describe` returned.
+
+    Raises:
+        StorageError: the disk is full or gone.
+    """
     content = {
         "format": FORMAT,
         "config": attrs.asdict(config),
@@ -128,40 +129,11 @@ def write_config(path: Path, config: SACConfig, environment: Mapping[str, Any] |
         "versions": {name: installed_version(name) for name in PACKAGES},
         "commit": commit(),
     }
-    write_atomically(path / CONFIG, json.dumps(content, indent=2) + "\n")
+    with storage(path / CONFIG):
+        write_atomically(path / CONFIG, json.dumps(content, indent=2) + "\n")
 
 
 # --- metrics.csv
-
-
-def _read(file: Path) -> tuple[list[str], list[list[str]], int]:
-    """The names of the columns, the cells of each whole row, and how many rows are damaged.
-
-    A row is whole if it has a number, or nothing, for each column. Rejects a file that is missing,
-    has no header, or of which no row can be read.
-    """
-    with named(file):
-        data = file.read_bytes()
-    text = data[: data.rfind(b"\n") + 1].decode("utf-8-sig", errors="replace")
-    header, *lines = text.splitlines() or [""]
-    separator = max(",;\t", key=header.count)  # a spreadsheet may use another one,
-    decimal = "," if separator != "," else "."  # and with it a decimal comma
-    names = [name.strip('" ') for name in header.split(separator)]
-    if missing := [name for name in FIRST if name not in names]:
-        raise ParameterError(f"{file} is damaged: it lacks the column {missing[0]}")
-    rows = []
-    for line in lines:
-        row = [cell.strip('" ').replace(decimal, ".") for cell in line.split(separator)]
-        with contextlib.suppress(ValueError, OverflowError):
-            _ = [float(word) for cell in row for word in cell.split()]
-            for place in map(names.index, STEPS):
-                row[place] = f"{float(row[place]):.0f}"
-            if len(row) == len(names):
-                rows.append(row)
-    if len(lines) > 1 and not rows:
-        what = f"none of its rows is one of numbers, such as {lines[0][:60]!r}"
-        raise ParameterError(f"{file} is damaged: {what} (was it saved by a spreadsheet?)")
-    return names, rows, len(lines) - len(rows)
 
 
 def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -169,37 +141,57 @@ def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
 
     Returns:
         A table of numbers, NaN where a row has none. The columns `PER_EPISODE` hold tuples of
-        floats, one number for each episode.
+        floats, one number for each episode. `attrs["damaged"]` counts the rows that are left out.
 
     Raises:
-        ParameterError: the file is missing, its header is damaged, or none of its rows is whole.
+        ParameterError: the file is missing, or its header is damaged.
     """
-    names, rows, _ = _read(Path(path) / METRICS)
-    columns: dict[str, Any] = {name: [row[i] for row in rows] for i, name in enumerate(names)}
-    for name, cells in columns.items():
-        if name in PER_EPISODE:
-            columns[name] = pd.Series([tuple(map(float, c.split())) for c in cells], dtype=object)
-        else:
-            columns[name] = np.array([float(cell or "nan") for cell in cells])
-    return pd.DataFrame(columns).astype(dict.fromkeys(STEPS, int))
+    file = Path(path) / METRICS
+    with named(file):
+        *lines, unfinished = file.read_bytes().decode(errors="replace").split("\n")
+        lines = lines or [""]
+        whole = [x for x in lines if x.count(",") == lines[0].count(",") and "\0" not in x]
+        table = pd.read_csv(
+            io.StringIO("\n".join(whole)),
+            converters=dict.fromkeys(PER_EPISODE, _numbers),
+            float_precision="round_trip",
+            quoting=csv.QUOTE_NONE,
+        )
+        if missing := [name for name in FIRST if name not in table]:
+            raise ValueError(f"it lacks the column {missing[0]}")
+    for name in table.columns.difference(PER_EPISODE):
+        table[name] = pd.to_numeric(table[name], errors="coerce")
+    table = table.dropna(subset=FIRST, ignore_index=True)
+    table.attrs["damaged"] = len(lines) - 1 - len(table) + bool(unfinished)
+    return table.astype(dict.fromkeys(STEPS, int))
 
 
-def _write(file: Path, names: list[str], rows: Iterable[list[str]]) -> None:
-    stream = io.StringIO()
-    csv.writer(stream).writerows([names, *rows])
-    if not file.exists() or file.read_bytes() != stream.getvalue().encode():
-        write_atomically(file, stream.getvalue())
+def _numbers(cell: str) -> tuple[float, ...]:
+    """A cell with one number for each episode."""
+    return tuple(float(word) for word in pd.to_numeric(cell.split(), errors="coerce"))
+
+
+def _cell(numbers: Any) -> str:
+    """One number for each episode as a cell."""
+    return " ".join(f"{number:.6g}" for number in numbers)
+
+
+def _write(path: Path, table: pd.DataFrame) -> None:
+    cells = table.copy()
+    for name in PER_EPISODE:
+        cells[name] = table[name].map(_cell)
+    write_atomically(path / METRICS, cells.to_csv(index=False))
 
 
 def create(path: Path) -> None:
     """Writes a `metrics.csv` without rows. Raises OSError: the disk is full or gone."""
-    _write(path / METRICS, [*FIRST, *LAST], [])
+    _write(path, pd.DataFrame(columns=[*FIRST, *LAST]))
 
 
 def is_empty(path: Path) -> bool:
     """Whether a directory has no row of metrics. Raises ParameterError: see `read_metrics`."""
     file = path / METRICS
-    return not file.exists() or not file.read_bytes().strip(b"\0 \r\n") or not _read(file)[1]
+    return not file.exists() or not file.read_bytes().strip(b"\0\r\n") or read_metrics(path).empty
 
 
 def append(path: Path, values: Mapping[str, Any]) -> None:
@@ -210,25 +202,18 @@ def append(path: Path, values: Mapping[str, Any]) -> None:
     """
     file = path / METRICS
     with storage(file):
-        with contextlib.suppress(FileNotFoundError), file.open(newline="") as stream:
+        if not file.exists():  # somebody removed it
+            create(path)
+        with file.open(newline="") as stream:
             names = stream.readline().strip().split(",")
-            if set(values) <= set(names):
-                return _append(file, names, values)
-        old, rows, _ = _read(file) if file.exists() else ([], [], 0)
-        between = [n for n in dict.fromkeys([*old, *values]) if n not in (*FIRST, *LAST)]
-        names = [*FIRST, *between, *LAST]
-        cells = [dict(zip(old, row, strict=True)) for row in rows]
-        _write(file, names, [[row.get(name, "") for name in names] for row in cells])
-        _append(file, names, values)
-    return None
-
-
-def _append(file: Path, names: list[str], values: Mapping[str, Any]) -> None:
-    cells = dict(values)
-    for name in set(PER_EPISODE) & set(cells):
-        cells[name] = " ".join(f"{number:.6g}" for number in cells[name])
-    with file.open("a", newline="") as stream:
-        csv.writer(stream).writerow([cells.get(name, "") for name in names])
+        if not set(values) <= set(names):
+            table = read_metrics(path)
+            between = [n for n in dict.fromkeys([*table, *values]) if n not in (*FIRST, *LAST)]
+            names = [*FIRST, *between, *LAST]
+            _write(path, table.reindex(columns=names))
+        cells = {name: _cell(v) if name in PER_EPISODE else v for name, v in values.items()}
+        with file.open("a", newline="") as stream:
+            csv.DictWriter(stream, names, lineterminator="\n").writerow(cells)
 
 
 def cut(path: Path, step: int) -> list[str]:
@@ -238,6 +223,9 @@ def cut(path: Path, step: int) -> list[str]:
 
     Returns:
         What was lost or set aside, one line each.
+
+    Raises:
+        StorageError: the disk is full or gone.
     """
     file, told = path / METRICS, []
     with storage(file):
@@ -245,14 +233,15 @@ def cut(path: Path, step: int) -> list[str]:
             names = (path / f"metrics-{number}.csv" for number in itertools.count(1))
             aside = file.rename(next(name for name in names if not name.exists()))
             told.append(f"{path} has no checkpoint: it begins anew; its former rows are in {aside}")
-        if not file.exists() or not file.read_bytes().strip(b"\0 \r\n"):
+        if is_empty(path):
             told += [f"{file} was removed or emptied: it begins again here"] if step > 0 else []
             create(path)
-        columns, rows, damaged = _read(file)
-        if damaged:
+        table = read_metrics(path)
+        if damaged := table.attrs["damaged"]:
             told.append(f"{file} has {damaged} damaged rows, which are left out")
-        place = columns.index("gradient_step")
-        _write(file, columns, [row for row in rows if int(row[place]) <= step])
+        kept = table[table.gradient_step <= step]
+        if damaged or len(kept) < len(table):
+            _write(path, kept)
     return told
 
 

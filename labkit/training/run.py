@@ -5,7 +5,7 @@
     events/        the same for TensorBoard
     policy/        the deterministic policy as a SavedModel
     checkpoints/   see `checkpoint`
-    lock           of the process that writes, whose number it holds
+    lock           held by the process that writes; its number
 
 A run uses a new or empty directory, or resumes the run of the same configuration in it.
 """
@@ -21,18 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import filelock
 import pandas as pd
 
 from labkit.config import FREE_TO_CHANGE, SACConfig, check_config
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError, storage
 from labkit.parameters import check_no_wildcards, invalid
-from labkit.training import checkpoint, lock, records
-from labkit.training.checkpoint import write_atomically as write_atomically
-from labkit.training.lock import check_free
+from labkit.training import checkpoint, records
 from labkit.training.records import (
     CONFIG,
-    describe,
     differences,
     has_begun,
     is_finished,
@@ -42,33 +40,25 @@ from labkit.training.records import (
 )
 
 if TYPE_CHECKING:
-    from tf_agents.environments.py_environment import PyEnvironment
-
     from labkit.sac.rollout import Evaluation
 
 # In a checkout: the run whose policy the notebooks and `labkit watch` show. It is the best of
 # three runs with 300 000 env steps, a target entropy of -8 and otherwise labkit's defaults.
 TRACKED_POLICY = Path("results/minitaur/best-300000")
+LOCK, LOCAL = "lock", {"executor": "local"}
+_HELD: dict[Path, filelock.BaseFileLock] = {}  # until this process ends
 
 
 @attrs.define
 class Run:
     """A run directory that is being written.
 
-    What was lost or begins again is told to `notify`, one line each. `on_metrics` gets each row of
-    metrics as a dictionary, once it is written.
+    `on_metrics` gets each row of metrics as a dictionary, once it is written.
     """
 
-    _path: Path = attrs.field(converter=Path)  # as it was given
+    path: Path = attrs.field(converter=Path)
     config: SACConfig
-    notify: Callable[[str], None] = attrs.field(default=print, repr=False, eq=False)
     on_metrics: Callable[[dict[str, Any]], Any] | None = attrs.field(default=None, repr=False)
-    _home: Path = attrs.field(factory=Path.cwd, init=False, repr=False, eq=False)
-
-    @property
-    def path(self) -> Path:
-        """The directory as it was given; absolute once the working directory has changed."""
-        return self._path if Path.cwd() == self._home else self._home / self._path
 
     def write_config(self, environment: Mapping[str, Any] | None = None) -> None:
         """Writes `config.json`, unless the run is finished: it keeps what it was made with.
@@ -78,12 +68,13 @@ class Run:
         before = read_content(self.path) if (self.path / CONFIG).exists() else {}
         if not before or not is_finished(self.path, self.config):
             environment = environment or before.get("environment")
-            with storage(self.path / CONFIG):
-                records.write_config(self.path, self.config, environment)
+            records.write_config(self.path, self.config, environment)
 
-    def check_environment(self, env: "PyEnvironment") -> None:
-        """Records the environment of a run without a checkpoint; rejects another one later."""
-        found = describe(env)
+    def check_environment(self, found: Mapping[str, Any]) -> None:
+        """Records the environment of a run without a checkpoint; rejects another one later.
+
+        `found` is what `describe` returned, and the executor: "local" or "ray".
+        """
         if checkpoint.latest(self.path / "checkpoints") is None:
             self.write_config(found)
         elif differing := differences(self.path, found):
@@ -113,14 +104,38 @@ class Run:
             eval_distances=evaluation.distances,
         )
 
-    def keep_metrics(self, step: int) -> None:
-        """Keeps the rows up to gradient step `step`, and tells what was lost; see `records.cut`."""
-        for what in records.cut(self.path, step):
-            self.notify(what)
-
     def metrics(self) -> pd.DataFrame:
         """All rows so far; see `read_metrics`."""
         return read_metrics(self.path)
+
+
+# --- one writer
+
+
+def hold(path: Path) -> None:
+    """Takes the lock of a directory until this process ends; rejects one that another holds."""
+    _HELD[path.resolve()] = _acquire(path)
+    (path / LOCK).write_text(f"{os.getpid()}\n")
+
+
+def check_free(path: Path) -> None:
+    """Rejects a directory to which another process writes."""
+    if (path / LOCK).exists():
+        _acquire(path).release()
+
+
+def _acquire(path: Path) -> filelock.BaseFileLock:
+    """Takes the lock of a directory; once more, if this process holds it already."""
+    lock = _HELD.get(path.resolve())
+    if lock is None or not (path / LOCK).exists():  # it was removed
+        lock = filelock.FileLock(path.resolve() / LOCK, blocking=False, thread_local=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        holder = (path / LOCK).read_text(errors="replace").strip()
+        allowed = f"a run that no other process is writing to (process {holder} is)"
+        raise invalid("run_dir", str(path), allowed) from None
+    return lock
 
 
 # --- which directory
@@ -174,9 +189,8 @@ def check_usable(path: Path, config: SACConfig) -> None:
     check_same(path, theirs, config, but=("num_iterations",))
     taken = max(checkpoint.steps(path / "checkpoints"), default=None)
     if taken is None and is_finished(path, theirs):
-        allowed = "a new directory, or '' for the next number under runs/"
-        why = "a finished run is never overwritten, and this one has no checkpoint to open it from"
-        raise invalid("run_dir", str(path), f"{allowed}: {why}")
+        allowed = "a new directory: a finished run is never overwritten, and without its "
+        raise invalid("run_dir", str(path), allowed + "checkpoint this one cannot be opened")
     if taken is not None and taken > config.num_iterations:
         allowed = f"{taken} or more, the gradient steps that {path} has already taken"
         raise invalid("num_iterations", config.num_iterations, allowed)
@@ -185,27 +199,24 @@ def check_usable(path: Path, config: SACConfig) -> None:
 def _foreign_files(path: Path) -> list[str]:
     """The names in a directory that are not of labkit; hidden files and notebooks do not count."""
     names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
-    return [
-        n for n in names if not n.startswith(".") and not n.endswith(".ipynb") and n != lock.FILE
-    ]
+    return [n for n in names if not n.startswith(".") and not n.endswith(".ipynb") and n != LOCK]
 
 
 def choose_directory(
     run_dir: str | os.PathLike[str],
     config: SACConfig,
     resume: str = "auto",
-    environment: Mapping[str, Any] | None = None,
-    executor: str = "local",
+    environment: Mapping[str, Any] = LOCAL,
 ) -> Path:
     """The directory that a run will use; an existing run in it is not changed.
 
-    An empty `run_dir` means the newest unfinished run under `runs/` of this configuration, of this
-    `environment` (see `describe`; None for any) and `executor` (see `learner.EXECUTORS`), else the
-    next number there. `resume` 'auto' resumes a run of the same configuration; in a finished one
-    nothing is left to train, unless there are more iterations. 'never' takes a new directory.
-    Rejects one that cannot be written; see also `check_usable`.
+    An empty `run_dir` means the newest unfinished run under `runs/` of this configuration and of
+    this `environment` (see `Run.check_environment`), else the next number there. `resume` 'auto'
+    resumes a run of the same configuration; in a finished one nothing is left to train, unless
+    there are more iterations. 'never' takes a new directory. Rejects one that cannot be written;
+    see also `check_usable`.
     """
-    if not issubclass(type(run_dir), str | os.PathLike):  # a notebook gives any type
+    if not isinstance(run_dir, str | os.PathLike):  # a notebook gives any type
         allowed = "a path, as text (papermill takes 0001 for a number: write runs/0001)"
         raise invalid("run_dir", run_dir, allowed)
     if resume not in ("auto", "never"):
@@ -215,7 +226,7 @@ def choose_directory(
         path = path.expanduser()
         check_no_wildcards("run_dir", path)
         if not str(run_dir):
-            found = _unfinished(path, config, environment, executor) if resume == "auto" else None
+            found = _unfinished(path, config, environment) if resume == "auto" else None
             path = found or _next_number(path)
         elif resume == "never":
             numbered = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
@@ -225,9 +236,9 @@ def choose_directory(
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK):
             raise PermissionError("it is not writable")
+    except ParameterError:
+        raise
     except (OSError, ValueError, RuntimeError) as error:  # the last for ~nobody
-        if isinstance(error, ParameterError):
-            raise
         reason = getattr(error, "strerror", None) or error
         allowed = f"a directory that this process can create and write ({reason})"
         raise invalid("run_dir", str(path), allowed) from None
@@ -240,9 +251,7 @@ def _numbered(root: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name), reverse=True)
 
 
-def _unfinished(
-    root: Path, config: SACConfig, environment: Mapping[str, Any] | None, executor: str
-) -> Path | None:
+def _unfinished(root: Path, config: SACConfig, environment: Mapping[str, Any]) -> Path | None:
     """The newest unfinished run of this configuration that nobody writes to, with a message.
 
     Else the newest number, if its start was rejected or ended before the first row of metrics.
@@ -252,9 +261,8 @@ def _unfinished(
             check_same(path, read_config(path), config)
             check_usable(path, config)
             check_free(path)
-            saved = checkpoint.latest(path / "checkpoints")
-            other = saved and checkpoint.read_state(saved).get("executor") != executor
-            if not (other or is_finished(path, config) or differences(path, environment or {})):
+            if not (is_finished(path, config) or differences(path, environment)):
+                saved = checkpoint.latest(path / "checkpoints")
                 reached = f"gradient step {int(saved.name)}" if saved else "its beginning"
                 print(
                     f"{path} is an unfinished run of this configuration: it resumes from {reached} "
@@ -264,7 +272,7 @@ def _unfinished(
     for path in _numbered(root)[:1]:
         with contextlib.suppress(ParameterError):
             check_free(path)
-            if not lock.is_held(path) and (path / CONFIG).exists() and not has_begun(path):
+            if path.resolve() not in _HELD and (path / CONFIG).exists() and not has_begun(path):
                 return path
     return None
 
@@ -296,8 +304,6 @@ def start_run(namespace: Mapping[str, Any], others: tuple[str, ...] = ()) -> Run
     Raises:
         ParameterError: a wrong value or a mistyped name, in one line, before TensorFlow loads.
     """
-    if not isinstance(namespace, Mapping):
-        raise invalid("namespace", namespace, "the notebook's variables: start_run(globals())")
     config = SACConfig.from_notebook(namespace, ("run_dir", "resume", *others))
     check_name(config.env_name)
     return open_run(namespace.get("run_dir", ""), config, namespace.get("resume", "auto"))
@@ -307,26 +313,22 @@ def open_run(
     run_dir: str | os.PathLike[str],
     config: SACConfig,
     resume: str = "auto",
-    environment: Mapping[str, Any] | None = None,
-    executor: str = "local",
+    environment: Mapping[str, Any] = LOCAL,
 ) -> Run:
     """Opens a new run, or an existing one of the same configuration; see `choose_directory`.
 
     Raises:
-        ParameterError: see `choose_directory`; or another process is writing to the run, or none of
-            its checkpoints is whole.
+        ParameterError: see `choose_directory`; or another process is writing to the run.
         StorageError: the disk is full.
     """
     check_config(config)
     check_replay(config)
-    path = choose_directory(run_dir, config, resume, environment, executor)
+    path = choose_directory(run_dir, config, resume, environment)
     with storage(path):
-        lock.hold(path)
+        hold(path)
         check_usable(path, config)  # again: another process may have used it in between
         run = Run(path, config)
-        if (path / CONFIG).exists() and has_begun(path):
-            checkpoint.set_aside_damaged(path / "checkpoints")
-        else:
+        if not (path / CONFIG).exists() or not has_begun(path):
             (path / CONFIG).unlink(missing_ok=True)
             run.write_config()
             records.create(path)
