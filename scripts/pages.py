@@ -127,7 +127,7 @@ def minitaur_values(scores: pd.DataFrame, runs: dict, others: pd.DataFrame) -> d
     same = scores_of(scores, EARLIER, 100_000)["return"].tolist()
     peers = [finals(others, name)["return"].tolist() for name in TUNED]
     p_values = statistics.holm([statistics.welch(same, peer) for peer in peers])
-    found |= {f"{name}_p": number(p, 3) for name, p in zip(TUNED, p_values, strict=True)}
+    found |= {f"{name}_p": f"{p:.2g}" for name, p in zip(TUNED, p_values, strict=True)}
     ablated = compare(ablations(scores), "defaults")
     return found | {
         "walk_steps": grouped(int(np.median(steps))),
@@ -160,7 +160,7 @@ def other_values(standard: pd.DataFrame, lander: pd.DataFrame) -> dict[str, Any]
     return {
         "rate": mean_of(np.median(rates["labkit"]), 0),
         "run_minutes": mean_of(100_000 / np.median(rates["labkit"]) / 60, 0),
-        "sb3_speed": mean_of(np.median(rates["labkit_same"] / rates["sb3_sac"])),
+        "sb3_speed": mean_of(np.median(rates["labkit_same"] / rates["sb3_sac"]), 2),
         "standard_p": f"{min(statistics.holm(p_values)):.2g}",
         **{f"cheetah_{name}": mean_of(last["HalfCheetah-v4", name], 0) for name in STANDARD},
         "lander_runs": len(present),
