@@ -2,7 +2,7 @@
 # ARGS is passed on:  make run ARGS='-p num_iterations 2000 -p seed 3'
 # PYTHON names the Python 3.11 to build .venv with, where it is not on PATH.
 
-.PHONY: help setup run sweep study watch doctor test check browser wheel nightly mutants torture soak bench bench-scaling lab tensorboard site badges lock clean
+.PHONY: help setup run sweep study pages watch doctor test check browser wheel nightly mutants torture soak bench bench-scaling lab tensorboard site badges lock clean
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -24,8 +24,11 @@ run: setup ## train the Minitaur: notebooks/03_sac_minitaur.ipynb into a new fol
 sweep: setup ## several seeds in parallel, then compared (SEEDS='0 1 2' ARGS='-p gamma 0.98')
 	@$(PY) -m labkit.cli.main sweep notebooks/03_sac_minitaur.ipynb --seeds '$(SEEDS)' $(ARGS)
 
-study: setup ## train what is missing of the Minitaur study (hours), write results/minitaur/study/README.md
+study: setup ## train what is missing of the Minitaur study (hours), then make pages
 	@$(PY) scripts/study.py $(ARGS)
+
+pages: setup ## write results/README.md, its figures and README's numbers from the tracked data (seconds)
+	@$(PY) scripts/pages.py
 
 watch: ## where the clip of the tracked policy is; REPLAY=1 runs that policy and records a new one
 ifdef REPLAY
@@ -54,7 +57,8 @@ browser: setup ## run every notebook in JupyterLab, driven in Chromium; screensh
 wheel: setup ## build a wheel, install it into an empty environment, import every module
 	@scripts/check_wheel.sh
 
-nightly: setup ## what takes long: slow tests, then torture and mutants (an hour and a half)
+nightly: setup ## what takes long: pages unchanged, slow tests, torture, mutants (an hour and a half)
+	@$(PY) scripts/pages.py && git diff --exit-code -- results README.md
 	@$(PY) -m pytest -m slow $(ARGS)
 	@$(PY) tests/torture.py
 	@$(PY) tests/mutants.py

@@ -34,62 +34,33 @@ def ratio(implementations: dict[str, Any], one: str, other: str) -> float:
 
 
 def text(results: dict[str, Any]) -> str:
-    """All tables as Markdown, padded so that they are readable in a terminal."""
-    parts = [_throughput(results), _breakdown(results)]
-    if "ray" in medians(results["implementations"]):
-        parts.insert(1, _ray(results))
-    return "\n\n".join(parts) + "\n"
+    """The table as Markdown, padded so that it is readable in a terminal, and the floor."""
+    floor = results["floor"]
+    return (
+        f"{_throughput(results)}\n\nThe floor counts {floor['physics_ms']:.2f} ms of physics and "
+        f"{floor['flops'] / 1e6:.0f} MFLOP of matrix products at "
+        f"{floor['flops_per_second'] / 1e9:.0f} GFLOP/s a core. If {floor['cores']} cores\nshare "
+        f"them without loss, they take {floor['floor_ms']:.2f} ms.\n"
+    )
 
 
 def _throughput(results: dict[str, Any]) -> str:
     compared, floor = results["implementations"], results["floor"]
     typical = medians(compared)
-    header = ("", "iterations/s", "lowest to highest", "defaults ÷ row")
-    header += ("same work ÷ row", "CPU ms each", "peak MiB")
+    header = ("", "iterations/s", "defaults ÷ row", "same work ÷ row", "peak MiB")
     rows = []
     for key, entry in compared.items():
         if key not in typical:
-            rows.append((entry["label"], "skipped: " + entry["skipped"], *[""] * 5))
+            rows.append((entry["label"], "skipped: " + entry["skipped"], "", "", ""))
             continue
-        it, rates = typical[key], [repeat["rate"] for repeat in entry["repeats"]]
         times = [
-            f"{ratio(compared, ours, key):.2f} ×" if key != ours and ours in typical else ""
+            f"{ratio(compared, ours, key):.2f}×" if key != ours and ours in typical else ""
             for ours in ("labkit", "labkit_same")
         ]
-        span = f"{min(rates):.1f} to {max(rates):.1f}"
-        cpu, mib = f"{it['cpu_ms']:.1f}", f"{it['peak_mib']:.0f}"
-        rows.append((entry["label"], f"{it['rate']:.1f}", span, *times, cpu, mib))
-    cpu = f"{floor['physics_ms'] + floor['arithmetic_ms']:.1f}"
-    rows.append(("computed floor", f"{1e3 / floor['floor_ms']:.0f}", "", "", "", cpu, ""))
+        it = typical[key]
+        rows.append((entry["label"], f"{it['rate']:.1f}", *times, f"{it['peak_mib']:.0f}"))
+    rows.append(("computed floor", f"{1e3 / floor['floor_ms']:.0f}", "", "", ""))
     return _table(header, rows)
-
-
-def _ray(results: dict[str, Any]) -> str:
-    """Samples per insert and staleness of the weights on Ray."""
-    it = medians(results["implementations"])["ray"]
-    return (
-        "On Ray, with one rollout worker, the learner drew "
-        f"{it['samples_per_insert']:.1f} samples per inserted transition; 256 is configured. The "
-        "weights of the\nworker were older than the learner's newest by a median of "
-        f"{it['staleness_median']:.0f} env steps, and by {it['staleness_max']:.0f} at most."
-    )
-
-
-def _breakdown(results: dict[str, Any]) -> str:
-    loop, alone = results["breakdown"]["in_loop"], results["breakdown"]["alone"]
-    floor = results["floor"]
-    least = {"physics engine": floor["physics_ms"], "gradient step": floor["arithmetic_ms"]}
-    names = [*loop, *(name for name in alone if name not in loop)]
-    columns = (loop, alone, least)
-    rows = [(n, *(f"{c[n]:.2f}" if n in c else "" for c in columns)) for n in names]
-    return (
-        _table(("milliseconds of one iteration", "in the loop", "alone", "floor"), rows)
-        + "\n\nGradient steps run in a second thread, in parallel, and include sampling. "
-        f"The floor counts {floor['physics_ms']:.2f} ms of physics and\n"
-        f"{floor['flops'] / 1e6:.0f} MFLOP of matrix products at "
-        f"{floor['flops_per_second'] / 1e9:.0f} GFLOP/s a core. If {floor['cores']} cores share "
-        f"them without loss, they take {floor['floor_ms']:.2f} ms."
-    )
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -111,6 +82,8 @@ def figure(results: dict[str, Any]) -> Figure:
     with subplots(8, 5.8, 2) as (drawn, (rates, parts)):
         _draw_rates(rates, results["implementations"])
         _draw_breakdown(parts, results["breakdown"]["in_loop"], results["floor"])
+        for axes in (rates, parts):
+            axes.set_axisbelow(True)  # the grid is behind the bars
     return drawn
 
 

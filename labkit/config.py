@@ -14,7 +14,7 @@ from labkit.symmetry import REFLECTIONS, Reflection
 
 MINITAUR_NAME = "MinitaurBulletEnv-v0"
 # What differs from the defaults below for the Minitaur, whose reward is about 0.02 a step when it
-# walks. results/minitaur/README.md has the ablation of each choice.
+# walks. results/README.md has the ablation of each choice.
 MINITAUR: dict[str, Any] = {
     "reward_scale_factor": 20.0,  # else the entropy bonus drowns the reward
     "initial_log_alpha": -4.0,  # for the same reason

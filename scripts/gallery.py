@@ -23,7 +23,6 @@ from nbconvert.filters import markdown2html
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = ".labkit-site"  # in each site that `build` made
-FILM = "results/minitaur/default/after.mp4"
 LINK = re.compile(r'(?P<name>href|src)="(?P<target>[^"]*)"')
 NO_ALT = "No description has been provided for this image"  # nbconvert's
 FAR = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.I)  # an address, not a file
@@ -137,7 +136,7 @@ def navigation(source: Path) -> str:
     up = "../" * len(source.parent.parts)
     items = {"labkit": "index.html"}
     items |= {p.stem[:2]: f"notebooks/{p.stem}.html" for p in notebooks()}
-    items |= {"results": "results/minitaur/default/index.html", "API": "api/labkit.html"}
+    items |= {"results": "results/index.html", "API": "api/labkit.html"}
     return "".join(f'<a href="{up}{address}">{name}</a>' for name, address in items.items())
 
 
@@ -152,9 +151,6 @@ def markdown_page(source: Path) -> tuple[str, list[Path]]:
     body = github_anchors(markdown2html(text))
     body = body.replace("<table>", '<div class="scroll"><table>')
     body = body.replace("</table>", "</table></div>")
-    if source == Path("README.md"):  # a page can play a video where GitHub needs a GIF
-        video = f'<video src="{FILM}" autoplay loop muted playsinline controls></video>'
-        body = re.sub(r'<img[^>]*\.gif"[^>]*>', video, body, count=1)
     title = re.search(r"^# (.+)$", text, re.M)
     head = f"<title>{html.escape(title[1] if title else source.stem)}</title><style>{STYLE}</style>"
     body, found = relink(body, source)
@@ -208,7 +204,7 @@ def build(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / MARK).touch()
-    first = [Path("README.md"), Path(FILM), *(path.relative_to(ROOT) for path in notebooks())]
+    first = [Path("README.md"), *(path.relative_to(ROOT) for path in notebooks())]
     waiting, done = first, set[Path]()
     while waiting:
         source = waiting.pop()

@@ -1,13 +1,14 @@
-"""Trains the Minitaur study's missing runs, and writes its scores and its table.
+"""Trains the Minitaur study's missing runs, and writes its scores and the results page.
 
     python scripts/study.py              # hours; a second call resumes what was stopped
     python scripts/study.py --dry-run    # the runs that are missing
-    python scripts/study.py --page       # the scores and the table alone, in seconds
+    python scripts/pages.py              # the scores, the page and its figures alone, in seconds
 
 The plan is labkit's defaults over seeds, and ablations: the defaults with one choice of `MINITAUR`
 set back to labkit's general default, which is the value of the TF-Agents tutorial. Runs are
-trained in runs/study/SETTING/seed-N. Their small files are kept in results/minitaur/study, with
-scores.csv, a row for each run, and README.md, the table.
+trained in runs/study/SETTING/seed-N. Their small files are kept in results/minitaur/study, and
+results/minitaur/scores.csv has a row for each run and budget. Its column `kind` groups machines
+that round alike; it is empty for new runs.
 """
 
 import itertools
@@ -15,24 +16,25 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import attrs
 import click
+import numpy as np
 import pandas as pd
 
 import labkit
-from labkit.analysis import statistics
-from labkit.analysis.runs import StoredRun, compare, find_runs, rank, scores_at
+from labkit.analysis.runs import StoredRun, find_runs
 from labkit.config import MINITAUR, SACConfig
-from labkit.parameters import brief, grouped
+from labkit.parameters import grouped
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "runs" / "study"
 KEPT = ROOT / "results" / "minitaur" / "study"
+SCORES = KEPT.parent / "scores.csv"
+WALKS = 10.0  # return of a robot that walks
 SMALL_FILES = ("config.json", "metrics.csv")
 INTERVALS = {"eval_interval": 2_500, "log_interval": 500}
 
@@ -46,6 +48,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     **{f"no-{name}": {name: value} for name, value in TUTORIAL.items() if name not in RATES},
     "no-learning_rates": {name: TUTORIAL[name] for name in (*RATES, "learning_rate_decay_steps")},
     "source": TUTORIAL,  # the source document, the tutorial
+    "n_step-3": {"n_step": 3},
+    "n_step-8": {"n_step": 8},
 }
 BUDGET = 60_000  # env steps of an ablation, warm-up included
 
@@ -75,17 +79,21 @@ class Job:
 DEFAULT_SEEDS = {BUDGET: range(1, 11), 100_000: (1, 4, 5, 6, 7), 300_000: (4, 5, 6)}
 PLAN = (
     *(Job("defaults", seed, steps) for steps, seeds in DEFAULT_SEEDS.items() for seed in seeds),
-    *(Job(name, seed, BUDGET) for name in SETTINGS if name != "defaults" for seed in (1, 2, 3)),
+    *(
+        Job(name, seed, BUDGET)
+        for name in SETTINGS
+        if name != "defaults"
+        for seed in ((1, 2) if name.startswith("n_step") else (1, 2, 3))
+    ),
 )
 
 
 @click.command()
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Cores.")
 @click.option("--dry-run", is_flag=True, help="List the missing runs only.")
-@click.option("--page", is_flag=True, help="Write the scores and the table only.")
 @click.option("--train", type=int, hidden=True, help="Train this number of the plan, here.")
-def main(workers: int, dry_run: bool, page: bool, train: int | None) -> None:
-    """Trains the missing runs of the plan, keeps their small files, and writes the table."""
+def main(workers: int, dry_run: bool, train: int | None) -> None:
+    """Trains the missing runs of the plan, keeps their small files, and writes the page."""
     if train is not None:
         job = PLAN[train]
         labkit.train(job.config, labkit.open_run(RUNS / job.folder, job.config))
@@ -95,8 +103,8 @@ def main(workers: int, dry_run: bool, page: bool, train: int | None) -> None:
             if not finished(job):
                 click.echo(f"{job.folder} to {grouped(job.env_steps)} env steps")
         return
-    failed = [] if page else run_missing(workers)
-    write()
+    failed = run_missing(workers)
+    subprocess.run([sys.executable, ROOT / "scripts" / "pages.py"], cwd=ROOT, check=True)
     if failed:
         raise click.ClickException("; ".join(failed))
 
@@ -151,7 +159,7 @@ def run_one(job: Job) -> str:
     return f"{job.folder} failed: see {log}" if done.returncode else ""
 
 
-# --- scores and table
+# --- scores
 
 
 def kept_runs() -> list[StoredRun]:
@@ -163,63 +171,48 @@ def kept_runs() -> list[StoredRun]:
     return [run for run in named if run.setting in SETTINGS]
 
 
-def scores(found: list[StoredRun]) -> Iterator[pd.DataFrame]:
-    """For each budget of the plan, a row for each planned run that was evaluated then."""
-    for env_steps in sorted({job.env_steps for job in PLAN}):
-        tables = []
-        for setting in SETTINGS:
-            jobs = [job for job in PLAN if (job.setting, job.env_steps) == (setting, env_steps)]
-            seeds = {job.seed for job in jobs if finished(job)}
-            members = [run for run in found if run.setting == setting and run.config.seed in seeds]
-            if members:
-                tables.append(scores_at(members, jobs[0].config.num_iterations)[0])
-        if tables:
-            yield pd.concat(tables, ignore_index=True).assign(env_steps=env_steps)
+def training_minutes(metrics: pd.DataFrame) -> pd.Series:
+    """Minutes of training up to each row, without warm-up and evaluations."""
+    between = metrics.wall_seconds.diff().where(metrics.eval_return.isna(), 0)
+    return between.fillna(0).cumsum() / 60
 
 
-def write() -> None:
-    """Writes scores.csv and README.md from the kept runs."""
-    by_budget = list(scores(kept_runs()))
-    table = pd.concat(by_budget, ignore_index=True)
-    columns = ["setting", "seed", "env_steps", "return", "error", "length", "distance"]
-    table[columns].round(4).to_csv(KEPT / "scores.csv", index=False)
-    lines = [
-        "# The Minitaur study",
-        "",
-        "`python scripts/study.py` trains these runs and writes this page. A score is the mean of",
-        f"{SACConfig().num_eval_episodes} deterministic episodes after the last step. `IQM` is the",
-        "interquartile mean over seeds, with a nominal 95 % bootstrap interval for five seeds or",
-        "more. `p` is that of the difference from the defaults (Yuen's test, Holm's correction).",
-        "[scores.csv](scores.csv) has a row for each run.",
-    ]
-    for scored in by_budget:
-        lines += ["", f"## After {grouped(int(scored.env_steps.iloc[0]))} env steps", ""]
-        lines += list(markdown(scored))
-    (KEPT / "README.md").write_text("\n".join(lines) + "\n")
-    click.echo(f"{KEPT / 'README.md'}: {len(table)} scores")
+def first_at(evaluated: pd.DataFrame, column: str = "eval_return") -> pd.Series | None:
+    """The first of two consecutive evaluations with a mean of at least `WALKS`, or None."""
+    reached = evaluated[column] >= WALKS
+    both = evaluated[reached & reached.shift(-1, fill_value=False)]
+    return None if both.empty else both.iloc[0]
 
 
-def markdown(scored: pd.DataFrame) -> Iterator[str]:
-    """The table of one budget, best setting first."""
-    several = scored[scored.groupby("setting").seed.transform("nunique") > 1]
-    compared = compare(several, baseline="defaults")
-    yield "| setting | changed | seeds | IQM | worst | best | minus the defaults | p |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
-    for name, row in rank(scored).iterrows():
-        returns = scored["return"][scored.setting == name]
-        interval = ""
-        if len(returns) >= statistics.MIN_SEEDS_FOR_INTERVAL:
-            interval = f" ({row.low:+.2f} to {row.high:+.2f})"
-        fields = SETTINGS[str(name)].items()
-        words = [f"`{key}` {'none' if value == () else brief(value)}" for key, value in fields]
-        changed = ", ".join(words) if len(words) < 5 else f"all {len(words)} choices"
-        cells = [name, changed, len(returns), f"{row.iqm:+.2f}{interval}"]
-        cells += [f"{returns.min():+.2f}", f"{returns.max():+.2f}"]
-        if name in compared.index:
-            cells += [f"{compared.difference[name]:+.2f}", f"{compared.corrected[name]:.2g}"]
-        else:
-            cells += ["", ""]
-        yield f"| {' | '.join(map(str, cells))} |"
+def score(job: Job, run: StoredRun) -> dict[str, Any]:
+    """The row of `scores.csv` of one run after the env steps of `job`."""
+    row = run.evaluation_at(job.config.num_iterations)
+    first = first_at(run.evaluations)
+    assert row is not None
+    return {
+        "setting": job.setting,
+        "seed": job.seed,
+        "env_steps": job.env_steps,
+        "return": round(float(row.eval_return), 4),
+        "return_sd": round(float(np.std(row.eval_returns, ddof=1)), 3),
+        "length": round(float(np.mean(row.eval_lengths)), 2),
+        "distance": round(float(np.mean(row.eval_distances)), 4),
+        "episodes": len(row.eval_returns),
+        "steps_to_10": None if first is None else float(first.env_step),
+    }
+
+
+def write_scores() -> pd.DataFrame:
+    """Writes scores.csv: a row for each kept run and budget, then rows whose runs are not kept."""
+    runs = {(run.setting, run.config.seed): run for run in kept_runs()}
+    jobs = sorted((j for j in PLAN if finished(j)), key=lambda j: (j.setting, j.env_steps, j.seed))
+    new = pd.DataFrame([score(job, runs[job.setting, job.seed]) for job in jobs])
+    old = pd.read_csv(SCORES)
+    kinds = dict(zip(zip(old.setting, old.seed, strict=True), old.kind, strict=True))
+    new["kind"] = [kinds.get(key) for key in zip(new.setting, new.seed, strict=True)]
+    table = pd.concat([new, old[~old.setting.isin(SETTINGS)]], ignore_index=True)
+    table.to_csv(SCORES, index=False)
+    return table
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def test_run_all(number, tmp_path):
 
 
 def test_outputs_of_notebook_05_are_the_committed_ones():
-    """As README.md has it: it reads tracked runs alone."""
+    """As CONTRIBUTING.md has it: it reads tracked runs alone."""
     command = [sys.executable, "-m", "pytest", "--nbval-lax", "notebooks/05_compare_runs.ipynb"]
     done = subprocess.run(command, cwd=books.ROOT, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout[-3000:]
