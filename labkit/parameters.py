@@ -5,9 +5,9 @@ Nothing here imports TensorFlow, so that a wrong value is rejected before any wo
 
 import ast
 import difflib
-import itertools
 import math
 import re
+import reprlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -26,10 +26,7 @@ def invalid(name: str, value: object, allowed: str) -> ParameterError:
 
 def echo(value: object) -> str:
     """A value as its message repeats it: one line of at most `MAX_ECHO` characters and a `…`."""
-    try:
-        shown = re.sub(r"\s*\n\s*", " ", repr(value))  # an array's has several lines
-    except Exception:  # an integer of more than 4 300 digits, or a user's own object
-        return f"a value of type {type(value).__name__} that cannot be printed"
+    shown = re.sub(r"\s*\n\s*", " ", repr(value))  # an array's has several lines
     return shown if len(shown) <= MAX_ECHO else f"{shown[:MAX_ECHO]}…"
 
 
@@ -51,14 +48,9 @@ def grouped(number: float) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value for a table. Three or more equal neighbours of a tuple are counted: `(4 × 1, 5)`."""
+    """A value for a table; a long tuple is cut short."""
     if isinstance(value, tuple):
-        runs = [[*equal] for _, equal in itertools.groupby(value)]
-        shown = [
-            [f"{len(run)} × {brief(run[0])}"] if len(run) > 2 else [*map(brief, run)]
-            for run in runs
-        ]
-        return f"({', '.join(itertools.chain(*shown))})"
+        return reprlib.repr(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -15,7 +15,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import threadpoolctl
 
@@ -23,6 +23,7 @@ from labkit.errors import ParameterError
 
 Result = TypeVar("Result")
 NO_PROXY = ("no_grpc_proxy", "no_proxy")  # gRPC reads the lower-case names
+_hiding = threading.Lock()  # held while the output is redirected
 
 
 def cpu_cores() -> int:
@@ -78,12 +79,10 @@ def bypass_proxy(host: str) -> None:
     """Has gRPC, and so Reverb, connect to `host` directly, also where a proxy is set.
 
     Through a proxy for web pages, Reverb's writer would wait without end and without a message.
-    gRPC reads `no_grpc_proxy` or, if that is not set, `no_proxy`.
     """
-    given = os.environ.get(NO_PROXY[0]) or os.environ.get(NO_PROXY[1]) or ""
-    hosts = [one for one in given.split(",") if one]
-    if host not in hosts:
-        os.environ[NO_PROXY[0]] = ",".join([*hosts, host])
+    given = os.environ.get(NO_PROXY[0]) or os.environ.get(NO_PROXY[1], "")
+    if host not in given.split(","):
+        os.environ[NO_PROXY[0]] = f"{given},{host}".strip(",")
 
 
 def _loads(library: str) -> bool:
@@ -95,58 +94,6 @@ def _loads(library: str) -> bool:
     return True
 
 
-class _Hidden:
-    """What is printed while blocks of `quiet` are open: nested ones, or ones of several threads.
-
-    The first block redirects the output, and the last one restores it.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._blocks = threading.Lock(), 0
-        self._restore = contextlib.ExitStack()
-        self._file: IO[str] = io.StringIO()
-        self._text = io.StringIO()
-
-    def open(self) -> None:
-        with self._lock:
-            if not self._blocks:
-                with contextlib.ExitStack() as stack:  # undoes its part if Ctrl-C comes
-                    self._redirect(stack)
-                    self._restore = stack.pop_all()
-            self._blocks += 1
-
-    def _redirect(self, stack: contextlib.ExitStack) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError, ValueError):
-                stream.flush()
-        self._file = stack.enter_context(
-            tempfile.TemporaryFile("w+", buffering=1, errors="replace")  # noqa: SIM115  (the stack closes it)
-        )
-        for descriptor in (1, 2):
-            kept = os.dup(descriptor)
-            stack.callback(os.close, kept)
-            stack.callback(os.dup2, kept, descriptor)
-            os.dup2(self._file.fileno(), descriptor)
-        # Never closed: a logger that was made inside the block writes to it afterwards.
-        self._text = io.StringIO()
-        stack.enter_context(contextlib.redirect_stdout(self._text))
-        stack.enter_context(contextlib.redirect_stderr(self._text))
-
-    def close(self, show: bool) -> None:
-        """Ends a block; the last one prints what was hidden if `show`."""
-        with self._lock:
-            self._blocks -= 1
-            if self._blocks:
-                return
-            self._file.seek(0)
-            text = self._text.getvalue() + self._file.read() if show else ""
-            self._restore.close()
-        sys.stderr.write(text)
-
-
-_hidden = _Hidden()
-
-
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Hides what Python and native code print inside the block.
@@ -155,15 +102,35 @@ def quiet() -> Iterator[None]:
 
     Reverb, PyBullet and CUDA write to file descriptors 1 and 2, past Python's redirection.
     """
-    _hidden.open()
-    show = False
-    try:
+    if not _hiding.acquire(blocking=False):  # a block around this one, or in another thread
         yield
-    except BaseException as error:
-        show = not isinstance(error, ParameterError)
-        raise
+        return
+    shown = ""
+    try:
+        with contextlib.ExitStack() as stack:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(AttributeError, ValueError):
+                    stream.flush()
+            file = stack.enter_context(tempfile.TemporaryFile("w+", buffering=1, errors="replace"))
+            for descriptor in (1, 2):
+                kept = os.dup(descriptor)
+                stack.callback(os.close, kept)
+                stack.callback(os.dup2, kept, descriptor)
+                os.dup2(file.fileno(), descriptor)
+            # Never closed: a logger that was made inside the block writes to it afterwards.
+            text = io.StringIO()
+            stack.enter_context(contextlib.redirect_stdout(text))
+            stack.enter_context(contextlib.redirect_stderr(text))
+            try:
+                yield
+            except BaseException as error:
+                if not isinstance(error, ParameterError):
+                    file.seek(0)
+                    shown = text.getvalue() + file.read()
+                raise
     finally:
-        _hidden.close(show)
+        _hiding.release()
+        sys.stderr.write(shown)
 
 
 def installed_version(package: str) -> str | None:

@@ -37,13 +37,11 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
-    _prepare_gpus(gpus)
     kind, _, count = name.partition(":")
     if kind in ("gpu", "mirrored") and not count and not gpus:
         allowed = "'auto', 'cpu' or 'mirrored:N' (N logical CPU devices) on a host without a GPU"
         raise invalid("strategy", name, allowed)
-    on_cpu = int(count or 1) if not gpus else 1
-    _prepare_logical_devices(max(LEAST_LOGICAL_DEVICES, on_cpu))
+    _prepare(gpus, int(count or 1) if not gpus else 1)
     if kind == "cpu" or (kind == "auto" and not gpus):
         return tf.distribute.OneDeviceStrategy("/cpu:0")
     if kind == "gpu" or (kind == "auto" and len(gpus) == 1):
@@ -54,7 +52,14 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
     if batch_size % replicas:
         allowed = f"a multiple of {replicas}, the number of replicas of `strategy` = {name!r}"
         raise invalid("batch_size", batch_size, allowed)
-    return mirrored(_mirrored_devices(name, replicas, gpus))
+    device = "GPU" if gpus else "CPU"
+    # A process cannot change the number of its logical devices after TensorFlow has started.
+    existing = len(gpus) or len(tf.config.list_logical_devices("CPU"))
+    if existing < replicas:
+        allowed = f"at most 'mirrored:{existing}', one replica for each {device} of this process"
+        hint = "" if gpus else " (for more, restart the kernel and make the strategy first)"
+        raise invalid("strategy", name, allowed + hint)
+    return mirrored([f"/{device.lower()}:{i}" for i in range(replicas)])
 
 
 def mirrored(devices: list[str]) -> "tf.distribute.MirroredStrategy":
@@ -69,48 +74,22 @@ def mirrored(devices: list[str]) -> "tf.distribute.MirroredStrategy":
     return tf.distribute.MirroredStrategy(devices)
 
 
-def _mirrored_devices(name: str, replicas: int, gpus: list[Any]) -> list[str]:
-    import tensorflow as tf
-
-    if gpus:
-        if replicas > len(gpus):
-            allowed = f"at most 'mirrored:{len(gpus)}', one replica for each visible GPU"
-            raise invalid("strategy", name, allowed)
-        return [f"/gpu:{i}" for i in range(replicas)]
-    # A process cannot change the number of its logical devices after TensorFlow has started.
-    existing = len(tf.config.list_logical_devices("CPU"))
-    if existing < replicas:
-        allowed = (
-            f"at most 'mirrored:{existing}' in this process, where TensorFlow has already started; "
-            "for another number restart the kernel and make the strategy first"
-        )
-        raise invalid("strategy", name, allowed)
-    return [f"/cpu:{i}" for i in range(replicas)]
-
-
-def _prepare_gpus(gpus: list[Any]) -> None:
-    """Lets GPU memory grow, and turns TensorFloat-32 off.
+def _prepare(gpus: list[Any], cpus: int) -> None:
+    """Lets GPU memory grow, turns TensorFloat-32 off, and divides the CPU into logical devices.
 
     Actors and evaluations compute the policy on the CPU with NumPy. TensorFloat-32 has 10 bits of
     mantissa, so the learner's policy would differ from theirs by about 1e-3.
     """
     import tensorflow as tf
 
-    for gpu in gpus:
-        with contextlib.suppress(RuntimeError):  # TensorFlow has already started
+    with contextlib.suppress(RuntimeError):  # TensorFlow has already started
+        for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        logical = [tf.config.LogicalDeviceConfiguration()] * max(LEAST_LOGICAL_DEVICES, cpus)
+        tf.config.set_logical_device_configuration(cpu, logical)
     if gpus:
         tf.config.experimental.enable_tensor_float_32_execution(False)
-
-
-def _prepare_logical_devices(count: int) -> None:
-    """Divides the CPU into `count` logical devices, unless TensorFlow has already started."""
-    import tensorflow as tf
-
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    with contextlib.suppress(RuntimeError):
-        logical = [tf.config.LogicalDeviceConfiguration()] * count
-        tf.config.set_logical_device_configuration(cpu, logical)
 
 
 def replica_slice(values: "tf.Tensor", replicas: int) -> "tf.Tensor":

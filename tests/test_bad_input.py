@@ -31,7 +31,6 @@ PARAMETERS = [
     ({"batch_size": 10, "replay_buffer_capacity": 5}, "`replay_buffer_capacity` must be at least"),
     ({"gamma": 1.01}, "`gamma` must be a number from 0 to 1.*, got 1.01"),
     ({"gamma": "0,99"}, "`gamma` must be .*, got '0,99'"),
-    ({"gamma": 10**5000}, "`gamma` must be .*, got a value of type int that cannot be printed"),
     ({"critic_learning_rate": 0}, "`critic_learning_rate` must be a number above 0.*, got 0"),
     ({"actor_learning_rate": float("inf")}, "`actor_learning_rate` must be .*, got inf"),
     ({"actor_fc_layer_params": (0,)}, r"`actor_fc_layer_params` must be .*, got \(0,\)"),

@@ -70,8 +70,8 @@ def test_values_of_a_notebook_are_checked():
             check_path("runs", value, "a folder")
 
 
-def test_long_values_are_cut_and_equal_neighbours_counted():
+def test_long_values_are_cut():
     message = str(invalid("seed", 10**500, "a whole number"))
     assert message.startswith("`seed` must be a whole number, got 1000")
     assert len(message) < 150
-    assert brief((3.14,) * 8 + (1.0,) + (0.15,) * 3) == "(8 × 3.14, 1, 3 × 0.15)"
+    assert brief((3.14,) * 8) == "(3.14, 3.14, 3.14, 3.14, 3.14, 3.14, ...)"

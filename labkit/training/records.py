@@ -161,7 +161,7 @@ def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
             raise ValueError(f"it lacks the column {missing[0]}")
     for name in table.columns.difference(PER_EPISODE):
         table[name] = pd.to_numeric(table[name], errors="coerce")
-    table = table.dropna(subset=FIRST, ignore_index=True)
+    table = table.dropna(subset=STEPS, ignore_index=True)
     table.attrs["damaged"] = len(lines) - 1 - len(table) + bool(unfinished)
     return table.astype(dict.fromkeys(STEPS, int))
 
