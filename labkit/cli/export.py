@@ -8,13 +8,11 @@ config.json, metrics.csv    of the run; replay.mp4, its video, if it has one
 """
 
 import importlib.util
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import numpy as np
 
@@ -24,46 +22,36 @@ from labkit.sac import actor
 from labkit.sac.saved_policy import load_actor
 from labkit.training.run import check_links, is_finished, read_config, read_content, read_metrics
 
-COPIES = {  # file of a run → its name in the exported folder
-    **{name: name for name in ("config.json", "metrics.csv")},
-    **dict.fromkeys(("after.mp4", "replay.mp4", "videos/after.mp4"), "replay.mp4"),
-}
-
 
 def export(run_dir: Path, out: Path | None) -> None:
-    """Writes `out`, by default `exports/<the run's name>`, complete or not at all.
+    """Writes the new folder `out`, by default `exports/<the run's name>`.
 
     Raises:
-        ParameterError: the run is damaged, or has a symbolic link or no policy; `out` is in use, or
-            inside the run; onnx is missing.
+        ParameterError: the run is damaged, or has a symbolic link or no policy; `out` exists; onnx
+            is missing.
         StorageError: `out` cannot be written.
     """
     target = out or Path("exports") / run_dir.resolve().name
     if importlib.util.find_spec("onnx") is None:
         raise invalid("onnx", "none", "installed: pip install '.[export]' in labkit's folder")
-    in_use = target.is_symlink() or (target.exists() and not target.is_dir())
-    if in_use or target.resolve().is_relative_to(run_dir.resolve()) or any(target.glob("*")):
-        raise invalid("--out", str(target), "a new or empty folder, outside of the run")
+    if target.exists():
+        raise invalid("--out", str(target), "a new folder")
     check_links(run_dir)
     arrays = load_actor(run_dir / "policy", read_config(run_dir).observation_scale).arrays()
-    with storage(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-        try:
-            shutil.copytree(run_dir / "policy", draft / "policy")
-            shutil.copyfile(actor.__file__, draft / "policy.py")
-            for name, copy in COPIES.items():
-                if (run_dir / name).is_file():
-                    shutil.copyfile(run_dir / name, draft / copy)
-            np.savez(draft / "policy.npz", **arrays)
-            (draft / "policy.onnx").write_bytes(onnx_model(arrays))
-            (draft / "README.md").write_text(model_card(run_dir, arrays))
-            draft.chmod(0o755)  # mkdtemp's is for the user alone
-            draft.rename(target)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-    print(f"exported: {target}")
-    print(f"read its card, {target / 'README.md'}; then: hf upload <you>/<name> {target}")
+    card = model_card(run_dir, arrays)
+    with storage(target), tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder, "draft")  # so that a failure leaves nothing half-made in `out`
+        shutil.copytree(run_dir / "policy", draft / "policy")
+        shutil.copyfile(actor.__file__, draft / "policy.py")
+        for name in ("config.json", "metrics.csv"):
+            shutil.copy(run_dir / name, draft)
+        for video in run_dir.rglob("after.mp4"):
+            shutil.copyfile(video, draft / "replay.mp4")  # the name that Hugging Face plays
+        np.savez(draft / "policy.npz", **arrays)
+        (draft / "policy.onnx").write_bytes(onnx_model(arrays))
+        (draft / "README.md").write_text(card)
+        shutil.copytree(draft, target)
+    print(f"exported; read {target / 'README.md'}, then: hf upload <you>/<name> {target}")
 
 
 def onnx_model(arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -99,24 +87,18 @@ def onnx_model(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def model_card(run_dir: Path, arrays: Mapping[str, np.ndarray]) -> str:
-    """The card in the format of Hugging Face, YAML and Markdown; every value is escaped."""
-    config, content, table = read_config(run_dir), read_content(run_dir), read_metrics(run_dir)
-    values: dict[str, Any] = {"score": "none, the run has not finished", **content["config"]}
+    """The card in the format of Hugging Face, YAML and Markdown."""
+    config, table, score = read_config(run_dir), read_metrics(run_dir), "none, it has not finished"
     if is_finished(run_dir, config):
         (*_, returns) = table.eval_returns[table.eval_returns.map(len) > 0]
-        mean, deviation = np.mean(returns), np.std(returns)
-        values["score"] = f"{mean:.2f} ± {deviation:.2f}, {len(returns)} episodes"
-    values |= {
-        "observation_size": len(arrays["kernel_0"]),
-        "action_size": len(arrays["low"]),
-        "env_steps": table.env_step.max(),
-        "gradient_steps": table.gradient_step.max(),
-        "commit": content.get("commit"),
-    }
-    shown = {name: escape(value) for name, value in values.items()}
-    return Template(Path(__file__).with_name("model_card.md").read_text()).substitute(shown)
-
-
-def escape(value: object) -> str:
-    """A value as text for Markdown, in which no character is HTML or Markdown of its own."""
-    return re.sub(r"[^\w .,±+-]", lambda match: f"&#{ord(match[0])};", str(value))
+        score = f"{np.mean(returns):.2f} ± {np.std(returns):.2f}, {len(returns)} episodes"
+    return Template(Path(__file__).with_name("model_card.md").read_text()).substitute(
+        env_name=config.env_name,
+        observation_size=len(arrays["kernel_0"]),
+        action_size=len(arrays["low"]),
+        score=score,
+        env_steps=table.env_step.max(),
+        gradient_steps=table.gradient_step.max(),
+        seed=config.seed,
+        commit=read_content(run_dir).get("commit"),
+    )

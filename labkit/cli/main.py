@@ -1,16 +1,15 @@
 """The console command `labkit`; `python -m labkit.cli.main` is the same.
 
 Each command imports its module when it is called: `--help` loads neither papermill nor TensorFlow.
+A `ParameterError` or `RunError` is printed as one line, see `errors`.
 """
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from labkit import __version__
-from labkit.errors import ParameterError, RunError
 from labkit.runtime import cpu_cores
 
 Pairs = tuple[tuple[str, str], ...]
@@ -23,19 +22,7 @@ PARAMETERS = click.option(
 )
 
 
-class CommandGroup(click.Group):
-    """Prints one line for a `ParameterError` (exit status 2) or a `RunError` (exit status 1)."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command that the arguments name."""
-        try:
-            return super().invoke(ctx)
-        except (ParameterError, RunError) as error:
-            click.echo(f"{type(error).__name__}: {error}", err=True)
-            ctx.exit(2 if isinstance(error, ParameterError) else 1)
-
-
-@click.group(cls=CommandGroup, context_settings={"show_default": True})
+@click.group(context_settings={"show_default": True})
 @click.version_option(__version__, prog_name="labkit")
 def main() -> None:
     """Train Soft Actor-Critic from notebooks, compare runs, and watch the policies."""
@@ -72,10 +59,10 @@ def sweep(notebook: Path, seeds: str, into: Path, workers: int, pairs: Pairs) ->
 
 @main.command()
 @RUN
-@click.option("--seed", type=click.IntRange(0), default=0, help="Of the first episode.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Of the episode.")
 @click.option("--out", type=PATH, help="A new MP4 file; by default runs/watch.mp4, replaced.")
 def watch(run_dir: Path, seed: int, out: Path | None) -> None:
-    """Record two episodes of the policy of RUN, a run directory, as one MP4."""
+    """Record an episode of the policy of RUN, a run directory, as MP4."""
     from labkit.cli.watch import record
 
     record(run_dir, seed, out)
@@ -83,7 +70,7 @@ def watch(run_dir: Path, seed: int, out: Path | None) -> None:
 
 @main.command()
 @RUN
-@click.option("--out", type=PATH, help="A new or empty folder, exports/<name of RUN> by default.")
+@click.option("--out", type=PATH, help="A new folder, exports/<name of RUN> by default.")
 def export(run_dir: Path, out: Path | None) -> None:
     """Write the policy of RUN as SavedModel, ONNX and NumPy arrays, with a model card."""
     from labkit.cli.export import export as export_policy

@@ -1,20 +1,19 @@
 """Ray: started on this machine's loopback interface, or a connection to a running cluster."""
 
 import contextlib
-import importlib.util
 import logging
 import os
 import socket
 import tempfile
 from collections.abc import Iterator
 
-import psutil
+import ray
+from ray._private import ray_constants, worker
 
-from labkit.errors import START_SECONDS, ParameterError, StalledError, first_line
+from labkit.errors import START_SECONDS, StalledError, first_line
 from labkit.parameters import invalid
 from labkit.runtime import quiet
 
-OBJECT_STORE_BYTES = 200_000_000  # for weights of about 0.3 MB
 # Ray gives its workers a lower priority than all other processes, so that they would starve, and
 # gives up on workers that start slowly on a busy machine.
 SYSTEM = {
@@ -22,13 +21,6 @@ SYSTEM = {
     "worker_register_timeout_seconds": START_SECONDS,
     "agent_register_timeout_ms": 1000 * START_SECONDS,
 }
-CONNECT_SECONDS = 10
-
-
-def check_installed() -> None:
-    """Raises a `ParameterError` with what to install, if Ray is missing."""
-    if importlib.util.find_spec("ray") is None:
-        raise ParameterError("Ray is not installed here: pip install '.[ray]' in labkit's folder")
 
 
 @contextlib.contextmanager
@@ -48,13 +40,8 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
         ParameterError: there is no such cluster, it requires another token, or has too few CPUs.
         StalledError: Ray could not be started here.
     """
-    check_installed()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-
-    with contextlib.ExitStack() as stack:
-        if not ray.is_initialized():
-            stack.enter_context(_new_connection(address, cpus))
+    with contextlib.nullcontext() if ray.is_initialized() else _new_connection(address, cpus):
         if (total := ray.cluster_resources().get("CPU", 0)) < cpus:
             allowed = f"less than the {total:g} CPUs of the running Ray: the evaluator takes one"
             raise invalid("num_collectors", cpus - 1, allowed)
@@ -63,9 +50,6 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _new_connection(address: str | None, cpus: int) -> Iterator[None]:
-    import ray
-    from ray._private import ray_constants, worker
-
     # Ray listens on the outward address, unless its constant says that the firewall of this system
     # would ask the user. Its processes get it from the variable; this one may have read that.
     ray_constants.ENABLE_RAY_CLUSTER = address is not None
@@ -84,44 +68,28 @@ def _new_connection(address: str | None, cpus: int) -> Iterator[None]:
 
 
 def _start(folder: str, cpus: int) -> None:
-    import ray
-
-    for attempts_left in (2, 1, 0):  # Ray allows its start 30 s, too little on a busy machine
-        try:
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                object_store_memory=OBJECT_STORE_BYTES,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                _temp_dir=folder,
-                _system_config=SYSTEM,
-            )
-            return
-        except Exception as error:  # Ray raises plain ones here, and leaves what it has started
-            ray.shutdown()
-            for process in psutil.Process().children():
-                with contextlib.suppress(psutil.Error):  # it has ended
-                    if folder in " ".join(process.cmdline()):
-                        process.kill()
-            if not attempts_left:
-                what = "Ray could not be started on this machine"
-                raise StalledError(f"{what}: {first_line(error)}") from None
+    try:
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            object_store_memory=200_000_000,  # for weights of about 0.3 MB
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=folder,
+            _system_config=SYSTEM,
+        )
+    except Exception as error:  # Ray raises plain ones here
+        raise StalledError(f"Ray could not be started here: {first_line(error)}") from None
 
 
 def _connect(address: str) -> None:
-    import ray
-
-    listens = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address  # as Ray
     try:
-        if listens != "auto":  # where nothing listens, Ray itself would wait minutes
-            host, _, port = str(listens).rpartition(":")
-            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        if address != "auto":  # where nothing listens, Ray itself would wait minutes
+            host, _, port = str(address).rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, RuntimeError, ValueError, OverflowError, ray.exceptions.RayError) as error:
-        # Ray's own message names the address only; the reason is in its cause, on several lines.
+    except Exception as error:  # Ray's own names the address; the reason is in its cause
         reason = getattr(error, "strerror", None) or " ".join(str(error.__cause__ or error).split())
-        allowed = "None, 'auto', or host:port of the head of a running Ray cluster, whose token "
-        allowed += f"this machine, one of its nodes, must have ({reason})"
-        raise invalid("address", address, allowed) from None
+        allowed = "None, 'auto', or host:port of a Ray cluster's head whose token this node has"
+        raise invalid("address", address, f"{allowed} ({reason})") from None

@@ -9,10 +9,17 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import ray
 
 from labkit.config import SACConfig
 from labkit.distributed import cluster
+from labkit.distributed.learner_actor import LearnerActor
+from labkit.distributed.parameter_server import ParameterServer
+from labkit.distributed.replay_actor import ReplayActor
+from labkit.distributed.supervisor import ActorSupervisor, SupervisedActor
+from labkit.distributed.workers import Evaluator, RolloutWorker, RunContext, silence_limit
 from labkit.errors import first_line, storage
 from labkit.parameters import check_int, invalid
 from labkit.replay.reverb_replay import UNCONFIRMED
@@ -25,15 +32,6 @@ from labkit.training.components import MakeEnv, check_config_and_run, make_envir
 from labkit.training.learner import check_executor, name_last_checkpoint
 from labkit.training.progress import Phases, StopRequest, stop_request
 from labkit.training.run import Run
-
-if TYPE_CHECKING:  # Ray may not be installed
-    from labkit.distributed.supervisor import SupervisedActor
-    from labkit.distributed.workers import RunContext
-
-RAY_SUMMARY = "ray.json"  # in the run directory
-SAVE_SECONDS = 60.0  # for the last checkpoint of a run that an error ends
-NEEDED_TO_SAVE = ("learner", "parameter server", "replay")
-NOTHING_TO_SAVE = ("starting", "warm-up")  # phases of the learner
 
 
 def train_on_ray(
@@ -49,7 +47,7 @@ def train_on_ray(
 
     A rate limiter in the replay table enforces the configured ratio of gradient steps to env steps.
     Ray restarts processes that fail; each failure and its cost are printed and written to
-    `ray.json`. A rollout worker that fails too often is dropped while there is another one.
+    `ray.json`.
 
     Arguments, result and errors that are not listed are those of `labkit.train`.
 
@@ -66,15 +64,10 @@ def train_on_ray(
         ActorLostError: a process fails again and again.
     """
     num_collectors = check_int("num_collectors", num_collectors, 1, 10_000, "rollout workers")
-    cluster.check_installed()
     check_config_and_run(config, run)
     if config.replay != "reverb":
         allowed = "'reverb' on Ray, where other processes write to the table"
         raise invalid("replay", config.replay, allowed)
-    import ray
-
-    from labkit.distributed.workers import RunContext
-
     try:
         pickled = None if make_env is None else ray.cloudpickle.dumps(make_env)
     except Exception as error:  # of any kind: a user's object may define how it is pickled
@@ -107,36 +100,27 @@ def train_on_ray(
         raise KeyboardInterrupt("before its first checkpoint")
     print(checkpoint.summary(opened.path / "checkpoints"))
     if stop:
-        total = config.num_iterations
-        print(f"stopped at gradient step {saved[-1]} of {total}; run this again to resume")
+        print(f"stopped at gradient step {saved[-1]}; run this again to resume")
     return opened
 
 
 class Driver:
     """Starts the actors, watches them, shows their progress, stops them, and writes `ray.json`.
 
-    That file holds what the run measured on Ray since its last start, and all its failures:
+    That file holds what the run measured on Ray since its last start:
 
-        seconds, cpu_seconds     wall time; CPU time of each actor
+        seconds, cpu_seconds     wall time; CPU time of each actor's present process
         inserts, samples         of the replay table
         samples_per_insert       of these, without the warm-up
         staleness_median, _max   env steps; see `ParameterServer.status`
         faults                   of each failure: the actor, the seconds until its new process
-                                 answered, the steps lost, `dropped` if it was not restarted
+                                 answered, the steps lost; a failure of the replay table includes
+                                 one of the learner, which is restarted with it
     """
 
-    def __init__(self, context: "RunContext", run: Run, workers: int, layout: Layout):
-        from labkit.distributed.learner_actor import LearnerActor
-        from labkit.distributed.parameter_server import ParameterServer
-        from labkit.distributed.replay_actor import ReplayActor
-        from labkit.distributed.supervisor import ActorSupervisor
-        from labkit.distributed.workers import Evaluator, RolloutWorker, silence_limit
-
+    def __init__(self, context: RunContext, run: Run, workers: int, layout: Layout):
         self.config, self.run, self._begin = context.config, run, time.monotonic()
-        file = run.path / RAY_SUMMARY
-        self.faults = json.loads(file.read_text())["faults"] if file.exists() else []
-        self._write({"faults": self.faults})  # a run that is killed was on Ray, too
-        self._stopping = self._replay_failed = False
+        self.faults: list[dict[str, Any]] = []
         node = context.server_address.rpartition(":")[0]
         here: dict[str, Any] = {"num_cpus": 0, "resources": {f"node:{node}": 0.001}}
         anywhere: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
@@ -149,49 +133,39 @@ class Driver:
         learner = start("learner", LearnerActor, context, **here)
         learner.work = learner.handle.train.remote(replay, parameters, evaluator)
         for number in range(workers):
-            place = (f"rollout worker {number}", RolloutWorker, context, number, workers)
-            worker = start(*place, redundant=True, **anywhere)
+            name = f"rollout worker {number}"
+            worker = start(name, RolloutWorker, context, number, workers, **anywhere)
             worker.work = worker.handle.run.remote(parameters)
-        self.actors = dict(self.supervisor.actors)  # those that were dropped, too
+        self.actors = self.supervisor.actors
 
     def watch(self, stop: StopRequest) -> None:
         """Returns when the learner is done, or has stopped because the run is asked to end.
 
-        An error comes after a checkpoint, unless a process that the learner needs has failed.
+        An error comes after a checkpoint, if the processes that the learner needs still work.
         """
-        import ray
-
         learner = self.actors["learner"]
         try:
             with Phases() as display:
-                while learner.result is None and not (stop and self._has_stopped()):
+                while learner.result is None:
+                    if stop and learner.status.get("phase", "warm-up") == "warm-up":
+                        return  # there is nothing to save
+                    if stop:
+                        learner.handle.stop.remote()
                     for failed in self.supervisor.poll(0.2):
                         self._report(failed)
                     self._show(display)
-                if not stop:  # the last episodes ended between two looks at the evaluator
-                    display.reached("evaluation", self.config.num_eval_episodes)
         except Exception:
             with contextlib.suppress(Exception):  # the first error tells more
-                if self.supervisor.failed not in NEEDED_TO_SAVE:
-                    learner.handle.stop.remote()
-                    ray.wait([learner.work], timeout=SAVE_SECONDS)
-                self._write(self._summary())
+                learner.handle.stop.remote()
+                ray.wait([learner.work], timeout=60)  # for its last checkpoint
             raise
         finally:
             with contextlib.suppress(Exception):  # a cluster that is gone has ended them
-                self.supervisor.stop_actors()
-        self._write(self._summary())
-
-    def _has_stopped(self) -> bool:
-        """Asks the learner to stop; whether there is nothing to save."""
-        learner = self.actors["learner"]
-        if learner.status.get("phase", NOTHING_TO_SAVE[0]) in NOTHING_TO_SAVE:
-            return True
-        if not self._stopping:
-            print("saving the last checkpoint; interrupt once more to stop without it")
-            learner.handle.stop.remote()
-            self._stopping = True
-        return False
+                for actor in self.actors.values():
+                    ray.kill(actor.handle, no_restart=True)
+            file = self.run.path / "ray.json"
+            with storage(file):
+                checkpoint.write_atomically(file, json.dumps(self._summary(), indent=2) + "\n")
 
     def _show(self, display: Phases) -> None:
         config, learner = self.config, self.actors["learner"].status
@@ -201,40 +175,27 @@ class Driver:
                 total = config.initial_collect_steps
                 display.show("warm-up", total, "env steps", min(env_steps, total))
             case "training":
-                display.reached("warm-up", config.initial_collect_steps)
                 facts = {"env_steps": env_steps, "last_return": learner["last_return"]}
                 total, before = config.num_iterations, learner["first_step"]
                 display.show("training", total, "it", learner["step"], before, **facts)
             case "evaluation":
-                display.reached("training", learner["step"])
-                done = self.actors["evaluator"].status.get("episodes", 0)
-                display.show("evaluation", config.num_eval_episodes, "episodes", done)
+                display.show("evaluation", config.num_eval_episodes, "episodes", 0)
 
-    def _report(self, failed: "SupervisedActor") -> None:
+    def _report(self, failed: SupervisedActor) -> None:
         """Prints and records what a failure cost; restarts the learner with its replay table."""
-        import ray
-
-        learner = self.actors["learner"]
-        if failed is learner and self._replay_failed:  # it was killed below
-            self._replay_failed = False
-            return
-        env_steps = gradient_steps = 0
-        if failed.redundant:  # unconfirmed rows of a rollout worker, and those of open windows
+        learner, env_steps, gradient_steps = self.actors["learner"], 0, 0
+        status = learner.before if failed is learner else learner.status
+        if failed.name.startswith("rollout"):  # unconfirmed rows, and those of open windows
             env_steps = 2 * UNCONFIRMED - 2 + self.config.n_step
         if failed.name in ("learner", "replay"):  # both resume from the last checkpoint
-            status = learner.before if failed is learner else learner.status
             gradient_steps = status.get("step", 0) - status.get("saved_step", 0)
         if failed.name == "replay":
             env_steps = max(0, (failed.before["inserts"] or 0) - status.get("saved_env_step", 0))
-            self._replay_failed = bool(learner.status)
             ray.kill(learner.handle, no_restart=False)
         lost = {"env_steps_lost": env_steps, "gradient_steps_lost": gradient_steps}
-        fault = {"actor": failed.name, "seconds": round(failed.failed_for, 1), **lost}
-        self.faults.append({**fault, "dropped": True} if failed.dropped else fault)
+        self.faults.append({"actor": failed.name, "seconds": round(failed.failed_for, 1), **lost})
         print(
-            f"{failed.dropped}; the run continues without it"
-            if failed.dropped
-            else f"{failed.name} failed and was restarted after {failed.failed_for:.0f} s: at most "
+            f"{failed.name} failed and was restarted after {failed.failed_for:.0f} s: at most "
             f"{env_steps} env steps and about {gradient_steps} gradient steps lost"
         )
 
@@ -243,16 +204,12 @@ class Driver:
         table = self.actors["learner"].result or {"inserts": None, "samples": None}
         counted = (table["inserts"] or 0) - self.config.initial_collect_steps
         staleness = self.actors["parameter server"].status
+        cpu_seconds = {name: one.status.get("cpu_seconds") for name, one in self.actors.items()}
         return {
             "seconds": round(time.monotonic() - self._begin, 1),
-            "cpu_seconds": {name: round(one.cpu_seconds, 2) for name, one in self.actors.items()},
+            "cpu_seconds": cpu_seconds,
             **table,
             "samples_per_insert": table["samples"] / counted if counted > 0 else None,
             **{name: staleness.get(name) for name in ("staleness_median", "staleness_max")},
             "faults": self.faults,
         }
-
-    def _write(self, summary: dict[str, Any]) -> None:
-        file = self.run.path / RAY_SUMMARY
-        with storage(file):
-            checkpoint.write_atomically(file, json.dumps(summary, indent=2) + "\n")

@@ -6,11 +6,10 @@ from typing import Any
 
 import ray
 
-from labkit.distributed.replay_actor import ReplayClient, batches_allowed
+from labkit.distributed.replay_actor import ReplayClient, samples_per_batch
 from labkit.distributed.supervisor import fetch, process_status
 from labkit.distributed.workers import RunContext, silence_limit
 from labkit.errors import StalledError
-from labkit.replay.server import LimiterState
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, layout_of
 from labkit.runtime import seed_everything
 from labkit.sac.agent import create_agent
@@ -25,14 +24,11 @@ PUSH_STEPS = 10  # gradient steps after which newer weights are pushed, at the l
 class LearnerActor:
     """Takes gradient steps as fast as the rate limiter allows, and pushes weights."""
 
-    _table: LimiterState  # counters of the replay table, after the last call of gradient steps
-    _mean_return: float  # of the rollout workers, when weights were pushed last
-
     def __init__(self, context: RunContext):
         self._context, self._config, self._stop = context, context.config, threading.Event()
         self._learner: Learner | None = None
-        self._phase, self._first_step = "starting", 0
-        self._saved = (0, 0)  # gradient step and env steps of the last checkpoint
+        self._phase, self._first_step = "warm-up", 0
+        self._saved_env_step = 0  # of the last checkpoint
         self._request: tuple[Any, dict[str, Any]] | None = None  # an evaluation: answer, facts
 
     def train(self, replay: Any, parameters: Any, evaluator: Any) -> dict[str, Any]:
@@ -42,7 +38,6 @@ class LearnerActor:
         self._push(learner)
         if learner.evaluation_pending():
             self._evaluate(learner)
-        self._phase = "warm-up"
         if not self._wait_for_batches(1, self._config.initial_collect_steps):
             return {"inserts": self._table.inserts, "samples": self._table.samples}
         learner.start()
@@ -56,7 +51,6 @@ class LearnerActor:
             self._evaluate(learner, final=True)
             self._log_evaluation(learner, wait=True)
             self._save(learner)
-        self._phase = "saving"  # the policy
         learner.close()
         return {"inserts": table.inserts, "samples": table.samples}
 
@@ -66,7 +60,7 @@ class LearnerActor:
         saved = checkpoint.latest(context.checkpoints)
         fetch("replay", replay.open.remote(saved.name if saved else ""))
         self._replay = ReplayClient(context, replay, silence_limit(config) + SAMPLE_TIMEOUT_SECONDS)
-        self._table = self._replay.state()
+        self._table = self._replay.state()  # its counters, after the last call of gradient steps
         seed_everything(config.seed)
         strategy = make_strategy(config.strategy, config.batch_size)
         env = context.environment(config.seed)  # for its shapes
@@ -74,8 +68,7 @@ class LearnerActor:
         run = Run(context.checkpoints.parent, config)
         learner = Learner(config, run, agent, strategy, layout_of(env), self._replay, "ray")
         if saved:
-            env_steps = int(learner.restore(saved)["env_steps"])
-            self._saved = (learner.step, env_steps)
+            self._saved_env_step = int(learner.restore(saved)["env_steps"])
         self._learner, self._first_step = learner, learner.step
         return learner
 
@@ -88,15 +81,14 @@ class LearnerActor:
         seen, since = -1, time.monotonic()
         while not self._stop.is_set():
             inserts = self._table.inserts
-            if inserts >= first and batches_allowed(self._table, self._config) >= count:
+            allowed = self._table.balance - self._table.min_diff  # samples before the next insert
+            if inserts >= first and allowed >= count * samples_per_batch(self._config):
                 return True
             if inserts != seen:
                 seen, since = inserts, time.monotonic()
             elif time.monotonic() - since > self._replay.sample_timeout:
-                raise StalledError(
-                    f"the learner waits for more than the {seen} transitions that the replay table "
-                    f"has got, and none arrived for {self._replay.sample_timeout} s"
-                )
+                waited = self._replay.sample_timeout
+                raise StalledError(f"no transition arrived for {waited} s, after {seen} of them")
             time.sleep(0.01)
             self._table = self._replay.state()
         return False
@@ -138,18 +130,11 @@ class LearnerActor:
             if not wait or self._stop.is_set():
                 return
         self._request = None
-        try:
-            result = fetch("evaluator", answer)
-        except Exception:
-            self._save(learner)
-            raise
-        learner.log_evaluation(result=result, **facts)
+        learner.log_evaluation(result=fetch("evaluator", answer), **facts)
 
     def _save(self, learner: Learner) -> None:
-        before, self._phase = self._phase, "saving"
-        env_steps = self._replay.state().inserts
-        learner.save({"env_steps": env_steps})
-        self._saved, self._phase = (learner.step, env_steps), before
+        self._saved_env_step = self._replay.state().inserts
+        learner.save({"env_steps": self._saved_env_step})
 
     @ray.method(concurrency_group="status")
     def stop(self) -> None:
@@ -159,13 +144,13 @@ class LearnerActor:
     @ray.method(concurrency_group="status")
     def status(self) -> dict[str, Any]:
         """As `process_status`, with phase, progress, and what the last checkpoint holds."""
-        learner, (saved_step, saved_env_step) = self._learner, self._saved
+        learner = self._learner
         return {
             **process_status(),
             "phase": self._phase,
             "step": learner.step if learner else 0,
             "first_step": self._first_step,
-            "saved_step": saved_step,
-            "saved_env_step": saved_env_step,
+            "saved_step": max(0, learner.saved_step) if learner else 0,
+            "saved_env_step": self._saved_env_step,
             "last_return": learner.last_return if learner else "not yet",
         }

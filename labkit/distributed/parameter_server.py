@@ -1,6 +1,5 @@
 """The parameter server: the newest actor weights, in a process without TensorFlow."""
 
-import time
 from collections import Counter
 from typing import Any
 
@@ -9,7 +8,6 @@ import ray
 
 from labkit.distributed.supervisor import process_status
 
-RETURN_SECONDS = 600  # the return of a worker that has not pulled for so long no longer counts
 Weights = tuple[int, int, np.ndarray]  # version, env steps then, weights [parameters] float32
 
 
@@ -18,15 +16,13 @@ class ParameterServer:
 
     def __init__(self) -> None:
         self._newest: Weights | None = None
-        self._returns: dict[int, tuple[float, float]] = {}  # worker → return, time of its pull
+        self._returns: dict[int, float] = {}  # of each worker
         self._gaps: Counter[int] = Counter()  # staleness → how often
 
     def push(self, version: int, env_step: int, weights: np.ndarray) -> float:
-        """Takes newer `Weights`; returns the mean return of the present rollout workers."""
+        """Takes newer `Weights`; returns the mean return of the rollout workers."""
         self._newest = (version, env_step, np.array(weights))  # a copy: Ray's memory is shared
-        oldest = time.monotonic() - RETURN_SECONDS
-        present = [mean for mean, pulled_at in self._returns.values() if pulled_at >= oldest]
-        return float(np.mean(present)) if present else float("nan")
+        return float(np.mean([*self._returns.values()])) if self._returns else float("nan")
 
     def pull(
         self, known: int | None, env_step: int, worker: int, mean_return: float
@@ -37,7 +33,7 @@ class ParameterServer:
         `mean_return` is the mean return of its latest episodes, NaN before the first.
         """
         if not np.isnan(mean_return):
-            self._returns[worker] = mean_return, time.monotonic()
+            self._returns[worker] = mean_return
         if self._newest is None:
             return None
         if known is not None:
@@ -49,11 +45,9 @@ class ParameterServer:
         """As `process_status`, with the staleness of the weights that the rollout workers used.
 
         It is the number of env steps by which they were older than the newest ones, at each pull,
-        where it is largest; None before the first pull.
+        where it is largest; missing before the first pull.
         """
-        gaps = np.sort(np.repeat([*self._gaps], [*self._gaps.values()])) if self._gaps else None
-        return {
-            **process_status(),
-            "staleness_median": None if gaps is None else float(np.median(gaps)),
-            "staleness_max": None if gaps is None else float(gaps[-1]),
-        }
+        if not self._gaps:
+            return process_status()
+        median = float(np.median(np.repeat([*self._gaps], [*self._gaps.values()])))
+        return {**process_status(), "staleness_median": median, "staleness_max": max(self._gaps)}

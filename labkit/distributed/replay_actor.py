@@ -30,21 +30,9 @@ def limits(config: SACConfig) -> tuple[float, int, float]:
     return per_insert, first, samples * max(100, 4 * config.steps_per_call)
 
 
-def limiter_of(config: SACConfig) -> reverb.rate_limiters.RateLimiter:
-    """Allows samples once the warm-up is inserted, then holds the ratio of samples to inserts."""
-    per_insert, first, buffer = limits(config)
-    begin = per_insert * config.initial_collect_steps
-    return reverb.rate_limiters.RateLimiter(per_insert, first, begin - buffer, begin + buffer)
-
-
 def samples_per_batch(config: SACConfig) -> int:
     """Samples of a batch that the rate limiter counts: those of the table of all transitions."""
     return config.batch_size - recent_share(config.batch_size, config.recent_transitions)
-
-
-def batches_allowed(state: LimiterState, config: SACConfig) -> float:
-    """How many batches the rate limiter lets the learner draw before the next insert."""
-    return (state.balance - state.min_diff) / samples_per_batch(config)
 
 
 class ReplayActor:
@@ -64,14 +52,14 @@ class ReplayActor:
         config, folder = self._context.config, self._context.checkpoints
         # The port was free when the driver chose it.
         port = check_port(int(self._context.server_address.rpartition(":")[2]))
+        per_insert, first, buffer = limits(config)
+        begin = per_insert * config.initial_collect_steps
+        bounds = begin - buffer, begin + buffer  # no samples until the warm-up is inserted
+        limiter = reverb.rate_limiters.RateLimiter(per_insert, first, *bounds)
+        capacity, recent = config.replay_buffer_capacity, config.recent_transitions
+        snapshot = folder / checkpoint / "replay" if checkpoint else None
         self._table = ReverbReplay(
-            self._layout,
-            config.replay_buffer_capacity,
-            folder / "reverb",
-            limiter_of(config),
-            port,
-            folder / checkpoint / "replay" if checkpoint else None,
-            config.recent_transitions,
+            self._layout, capacity, folder / "reverb", limiter, port, snapshot, recent
         )
 
     def save(self, target: str) -> None:

@@ -1,7 +1,6 @@
 """Rollout workers, which collect transitions, and the evaluator of a distributed run."""
 
 import contextlib
-import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from labkit.training.components import COLLECT_SEED, NOISE_SEED, evaluation_seed
 PULL_STEPS = 10  # env steps after which a worker asks for newer weights, at the latest
 COUNT_STEPS = 50  # env steps after which it reads the table's counters, a call to the server
 WORKER_SEED = 10_000_019  # offset from one worker's seeds to the next
-UNLIMITED_SECONDS = 10**6  # eleven days: for waits that need a number
 DISK_SECONDS = 600  # to write or load a snapshot of the table, on a slow disk
 
 
@@ -53,7 +51,7 @@ class RunContext:
 
 def silence_limit(config: SACConfig) -> int:
     """Seconds that an actor may be silent: longer than an environment may hang; 0 is no limit."""
-    return START_SECONDS + (config.environment_timeout or UNLIMITED_SECONDS)
+    return START_SECONDS + (config.environment_timeout or 10**6)
 
 
 def actor_policy(config: SACConfig, env: PyEnvironment, seed: int | None) -> ActorPolicy:
@@ -69,8 +67,7 @@ class RolloutWorker:
 
     def __init__(self, context: RunContext, number: int, workers: int):
         self._context, self._number, self._workers = context, number, workers
-        self._version: int | None = None
-        self._made_at = 0  # env steps when this version was made
+        self._version: tuple[int | None, int] = None, 0  # with the env steps when it was made
 
     def run(self, parameters: Any) -> None:
         """Collects until the process ends; `parameters` is the parameter server's handle."""
@@ -120,11 +117,11 @@ class RolloutWorker:
     def _pull(self) -> None:
         """Gets newer weights, every few env steps and before each episode after the warm-up."""
         if self._collector.policy is self._policy:
-            told = (self._version, self._made_at, self._number, self._collector.mean_return())
+            told = (*self._version, self._number, self._collector.mean_return())
             if (newest := ray.get(self._parameters.pull.remote(*told))) is not None:
-                self._version, made_at, weights = newest
+                version, made_at, weights = newest
                 # Those of before were not used in the warm-up: their age counts from its end.
-                self._made_at = max(made_at, self._context.config.initial_collect_steps)
+                self._version = version, max(made_at, self._context.config.initial_collect_steps)
                 self._policy.set_weights(weights)
 
     @ray.method(concurrency_group="status")
@@ -137,7 +134,7 @@ class Evaluator:
     """Evaluates the weights that the learner sends, while training continues."""
 
     def __init__(self, context: RunContext):
-        self._context, self._episodes = context, 0
+        self._context = context
         self._env: PyEnvironment | None = None
 
     def evaluate(self, weights: np.ndarray, final: bool) -> Evaluation:
@@ -148,10 +145,9 @@ class Evaluator:
             self._policy = actor_policy(config, self._env, None)
         self._policy.set_weights(weights)
         episodes = config.num_eval_episodes if final else config.interim_eval_episodes
-        self._episodes, count = 0, functools.partial(setattr, self, "_episodes")
-        return evaluate(self._env, self._policy, episodes, evaluation_seed(config, final), count)
+        return evaluate(self._env, self._policy, episodes, evaluation_seed(config, final))
 
     @ray.method(concurrency_group="status")
     def status(self) -> dict[str, Any]:
-        """As `process_status`, with the finished episodes of the last evaluation."""
-        return {**process_status(), "episodes": self._episodes}
+        """See `process_status`."""
+        return process_status()

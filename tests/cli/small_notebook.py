@@ -6,11 +6,13 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from labkit.cli.main import main
+from labkit.errors import ParameterError, RunError
 
 PARAMETERS = """
 run_dir: str = ""  # results
@@ -43,12 +45,16 @@ def write(folder: Path, *cells: str, parameters: str = PARAMETERS) -> Path:
     return folder / "small.ipynb"
 
 
-def labkit(*arguments: object) -> Result:
-    """What `labkit` with these arguments leaves: exit status, stdout, stderr."""
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+def labkit(*arguments: object) -> SimpleNamespace:
+    """What `labkit` with these arguments leaves: exit status, stdout, stderr, a named error."""
+    done = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    error, stderr = done.exception, done.stderr
+    if isinstance(error, ParameterError | RunError):  # `sys.excepthook` prints it
+        stderr += f"{type(error).__name__}: {error}\n"
+    return SimpleNamespace(exit_code=done.exit_code, stdout=done.stdout, stderr=stderr)
 
 
-def last_line(result: Result) -> str:
+def last_line(result: SimpleNamespace) -> str:
     """The last line on the terminal, without the bars, which carriage returns redraw."""
     text = re.sub(r"\x1b\[\w", "", result.stderr)
     lines = [line.rpartition("\r")[2].strip() for line in text.split("\n")]

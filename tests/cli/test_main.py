@@ -3,11 +3,9 @@
 import subprocess
 import sys
 
-import pytest
 from small_notebook import labkit
 
 from labkit.cli import doctor
-from labkit.errors import DivergedError, ParameterError
 
 HEAVY = {"tensorflow", "tf_agents", "reverb", "papermill", "gym", "pandas", "matplotlib"}
 
@@ -23,17 +21,12 @@ def test_help_lists_the_commands_and_imports_no_heavy_package():
     assert not imported & HEAVY
 
 
-@pytest.mark.parametrize(
-    ("error", "status"), [(ParameterError("`seed` is wrong"), 2), (DivergedError("a NaN"), 1)]
-)
-def test_a_named_error_is_one_line_and_an_exit_status(monkeypatch, error, status):
-    def fail():
-        raise error
-
-    monkeypatch.setattr(doctor, "run_checks", fail)
-    done = labkit("doctor")
-    assert (done.exit_code, done.stdout) == (status, "")
-    assert done.stderr == f"{type(error).__name__}: {error}\n"
+def test_a_named_error_is_one_line_in_a_terminal(tmp_path):
+    command = [sys.executable, "-m", "labkit.cli.main", "watch", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("ParameterError: ")
+    assert done.stderr.count("\n") == 1
 
 
 # --- labkit doctor
@@ -43,29 +36,20 @@ def test_every_check_passes_on_this_machine():
     done = labkit("doctor")
     lines = done.stdout.splitlines()
     assert done.exit_code == 0, done.stdout
-    assert [line.split()[1] for line in lines[1:-1]] == [c.__name__ for c in doctor.CHECKS]
+    assert [line.split()[:2] for line in lines[1:-1]] == [["ok", c.__name__] for c in doctor.CHECKS]
     assert lines[-1] == "everything works here"
 
 
-def test_what_fails_is_named(monkeypatch, tmp_path):
+def test_what_fails_is_named(monkeypatch):
     def disk():
         raise OSError("no space left\non device")
 
-    (tmp_path / "requirements.lock").write_text(
-        "# a comment with ==\nattrs==1.0\nnot-there==2.0; sys_platform == 'linux'\n"
-    )
-    monkeypatch.setattr(doctor, "LOCK", tmp_path / "requirements.lock")
-    monkeypatch.setattr(doctor, "RAY_TASK", "import time; time.sleep(60)")
-    monkeypatch.setattr(doctor, "RAY_SECONDS", 0.5)
-    found = {"attrs": "26.1.0", "ray": "2"}
-    monkeypatch.setattr(doctor, "installed_version", found.get)
-    checks = (doctor.versions, doctor.reverb, doctor.ray, disk)
-    monkeypatch.setattr(doctor, "CHECKS", checks)
+    monkeypatch.setattr(doctor, "installed_version", lambda _: None)
+    monkeypatch.setattr(doctor, "CHECKS", (doctor.reverb, doctor.ray, disk))
     done = labkit("doctor")
-    _, versions, reverb, ray, failed, summary = done.stdout.splitlines()
+    _, reverb, ray, failed, summary = done.stdout.splitlines()
     assert done.exit_code == 1
-    assert "not 1.0; not-there is missing, not 2.0" in versions
-    assert "note   reverb     not installed (it has builds for Linux x86-64): use replay" in reverb
-    assert ray.strip().startswith("note   ray ")
+    assert "ok     reverb     not installed (it has builds for Linux x86-64): use replay" in reverb
+    assert "ok     ray        not installed" in ray
     assert failed == "  fails  disk       OSError: no space left"
-    assert summary == "2 of 4 checks fail"
+    assert summary == "1 of 3 checks fail"

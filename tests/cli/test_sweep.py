@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from small_notebook import START, TRAIN, interrupt_when, labkit, last_line, outputs, rows, write
 
-from labkit.cli.sweep import COMPARISON, plan
+from labkit.cli.sweep import COMPARISON
 from labkit.training import checkpoint
 from labkit.training.run import read_config, read_metrics
 
@@ -63,17 +63,6 @@ def test_a_seed_that_fails_leaves_the_others(tmp_path):
     assert f"{tmp_path}/defaults/seed-1/small.ipynb: done" in done.stderr
 
 
-def test_a_setting_has_one_directory_however_it_is_spelled(notebook, tmp_path):
-    def names(seeds="0", **texts):
-        made = plan(notebook, seeds.split(), texts, tmp_path)
-        return [str(run_dir.relative_to(tmp_path)) for run_dir in made]
-
-    assert names() == names(num_iterations="40", gamma="0.990") == ["defaults/seed-0"]
-    assert names("1 0x2 3e0", gamma="9e-1") == [f"gamma-0.9/seed-{seed}" for seed in (1, 2, 3)]
-    assert names(n_step="3") == ["n_step-3/seed-0"], "a field that the notebook does not list"
-    assert len(names(actor_fc_layer_params=str((8,) * 8))[0]) < 255
-
-
 REFUSED = [
     (["--seeds", ""], "`--seeds` must be one or more different seeds"),
     (["--seeds", "1 1.0"], "`--seeds` must be one or more different seeds, such as '0 1 2', got"),
@@ -84,10 +73,7 @@ REFUSED = [
     ),
     (["-p", "gama", "3"], "`gama` is not a parameter; did you mean 'gamma'"),
     (["-p", "env_name", "CartPole-v1"], "`env_name` must be an environment whose actions are"),
-    (["--into", "a*"], "`--into` must be a path without"),
     (["--into", "mine"], r"it holds thesis\.txt, and no config\.json"),
-    (["--into", "work"], "`--into` must be another folder than that of the notebook, got 'work'"),
-    (["--workers", "0"], "Invalid value for '--workers'"),
 ]
 
 
@@ -101,7 +87,7 @@ def test_bad_input_is_found_before_any_run_starts(tmp_path, monkeypatch, argumen
     theirs.touch()
     before = sorted(tmp_path.rglob("*"))
     done = labkit("sweep", notebook, *arguments)
-    assert done.exit_code == 2
+    assert done.exit_code == 1
     assert re.search(message, last_line(done)), done.stderr
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -110,7 +96,7 @@ def test_bad_input_is_found_before_any_run_starts(tmp_path, monkeypatch, argumen
 def test_a_notebook_that_trains_no_run_is_named(tmp_path, name):
     notebook = write(tmp_path, "print(seed)") if name == "own" else ROOT / f"notebooks/{name}.ipynb"
     done = labkit("sweep", notebook)
-    assert done.exit_code == 2
+    assert done.exit_code == 1
     line = "ParameterError: `notebook` must be a notebook that trains with labkit.start_run, such"
     assert done.stderr.startswith(line)
 
