@@ -25,16 +25,15 @@ class NStepWriter:
 
     def __init__(self, write: Write, n_step: int, gamma: float):
         self._write, self._n_step, self._gamma = write, n_step, gamma
-        # Windows that later steps still extend, oldest first, each with its number of steps so far.
-        self._open: list[tuple[Transition, int]] = []
+        self._open: list[Transition] = []  # windows that later steps extend, oldest first
 
     def write(self, step: Transition) -> None:
         """Adds one env step; writes the window that is now full."""
-        self._open = [(self._extended(window, step), count + 1) for window, count in self._open]
+        self._open = [self._extended(window, step) for window in self._open]
         reward, discount = np.float32(step.reward), np.float32(step.discount)
-        self._open.append((step._replace(reward=reward, discount=discount), 1))
-        if self._open[0][1] == self._n_step:
-            self._write(self._open.pop(0)[0])
+        self._open.append(step._replace(reward=reward, discount=discount))
+        if len(self._open) == self._n_step:
+            self._write(self._open.pop(0))
 
     def _extended(self, window: Transition, step: Transition) -> Transition:
         return window._replace(
@@ -46,8 +45,4 @@ class NStepWriter:
     def end(self) -> None:
         """Writes the windows that are not full: the episode, or the collection, is over."""
         while self._open:
-            self._write(self._open.pop(0)[0])
-
-    def drop(self) -> None:
-        """Forgets the open windows: the next step does not follow from the last one."""
-        self._open.clear()
+            self._write(self._open.pop(0))

@@ -1,7 +1,4 @@
-"""The agent: networks, optimizers and one gradient step with the losses of `losses`.
-
-It is TF-Agents' `SacAgent`, whose networks, specifications and policies it keeps.
-"""
+"""The agent: TF-Agents' `SacAgent`, with a gradient step that is written out."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +17,7 @@ from labkit.sac.networks import ScaledActorNetwork, ScaledCriticNetwork
 from labkit.strategy import replica_slice
 
 CRITIC_NOISE, ACTOR_NOISE = 0, 1  # the draws of a gradient step
+Trained = tuple[tf.keras.optimizers.Optimizer, list[tf.Variable]]  # and what it changes
 
 
 class SeededSacAgent(sac_agent.SacAgent):
@@ -31,8 +29,7 @@ class SeededSacAgent(sac_agent.SacAgent):
     replicas use the slices of what one device would draw for the whole batch.
 
     Actor and temperature take one gradient step for every `actor_update_period` of the critics
-    (Fujimoto et al. 2018, section 5.2). Both use one action of the actor in each state, where
-    TF-Agents draws a second one for the temperature.
+    (Fujimoto et al. 2018, section 5.2), and share one action of the actor in each state.
     """
 
     def __init__(self, *args: Any, seed: int = 0, actor_update_period: int = 1, **kwargs: Any):
@@ -57,22 +54,21 @@ class SeededSacAgent(sac_agent.SacAgent):
         """
         critics = [_critic(self._critic_network_1), _critic(self._critic_network_2)]
         targets = [_critic(self._target_critic_network_1), _critic(self._target_critic_network_2)]
-        alpha, sample = tf.exp(self._log_alpha), self._sampler(CRITIC_NOISE)
-        y = losses.critic_target(
-            batch, targets, sample, alpha, self._gamma, self._reward_scale_factor
-        )
         critic, actor, temperature = trained_by(self)
+        alpha, gamma, scale = tf.exp(self._log_alpha), self._gamma, self._reward_scale_factor
+        sample = self._sampler(CRITIC_NOISE)
+        y = losses.critic_target(batch, targets, sample, alpha, gamma, scale)
         with tf.GradientTape() as tape:
             loss = critic_loss(losses.td_errors(batch, critics, y))
-        found = {"critic_loss": _descend("critic loss", loss, tape, *critic)}
+        found = {"critic_loss": _descend("critic loss", loss, tape, critic)}
         if train_actor:
             sample = self._sampler(ACTOR_NOISE)
             with tf.GradientTape() as tape:
                 loss, log_pi = losses.actor_loss(batch.observation, critics, sample, alpha)
-            found["actor_loss"] = _descend("actor loss", loss, tape, *actor)
+            found["actor_loss"] = _descend("actor loss", loss, tape, actor)
             with tf.GradientTape() as tape:
                 loss = losses.alpha_loss(self._log_alpha, log_pi, self._target_entropy)
-            found["alpha_loss"] = _descend("alpha loss", loss, tape, *temperature)
+            found["alpha_loss"] = _descend("alpha loss", loss, tape, temperature)
             found["entropy"] = -losses.global_mean(log_pi)
         else:
             found |= dict.fromkeys(("actor_loss", "alpha_loss", "entropy"), tf.constant(np.nan))
@@ -85,58 +81,41 @@ class SeededSacAgent(sac_agent.SacAgent):
         before, step, after = self._as_transition(experience)
         fields = (before.observation, step.action, after.reward, after.discount, after.observation)
         found = self.gradient_step(Transition(*fields))
-        parts = sac_agent.SacLossInfo(
-            *(found[f"{name}_loss"] for name in ("critic", "actor", "alpha"))
-        )
-        return LossInfo(tf.add_n(list(parts)), parts)
+        parts = [found[f"{name}_loss"] for name in ("critic", "actor", "alpha")]
+        return LossInfo(tf.add_n(parts), sac_agent.SacLossInfo(*parts))
 
     def _sampler(self, number: int) -> losses.Sample:
         """The present policy with the noise of the present step."""
-        low, high = self.action_spec.minimum, self.action_spec.maximum
 
         def sample(observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             squashed, _ = self._actor_network(observation, step_type=(), network_state=())
-            normal = squashed.input_distribution
-            replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-            noise = self.noise(number, tf.shape(observation)[0] * replicas)
-            return losses.sample_action(normal.loc, normal.stddev(), noise, low, high)
+            normal, spec = squashed.input_distribution, self.action_spec
+            noise = self.noise(number, tf.shape(observation)[0] * losses.replicas())
+            mean, stddev, low, high = normal.loc, normal.stddev(), spec.minimum, spec.maximum
+            return losses.sample_action(mean, stddev, noise, low, high)
 
         return sample
 
     def noise(self, number: int, rows: int | tf.Tensor) -> tf.Tensor:
-        """The noise of the present gradient step.
+        """The noise of the present gradient step for a global batch of so many rows.
 
-        Args:
-            number: `CRITIC_NOISE` or `ACTOR_NOISE`.
-            rows: the global batch.
-
-        Returns:
-            Standard normal `[rows, act] float32`; in a replica, its rows `[rows / replicas, act]`.
+        `number` is `CRITIC_NOISE` or `ACTOR_NOISE`. Returns standard normal `[rows, act] float32`;
+        in a replica, its rows `[rows / replicas, act]`.
         """
         counter = tf.cast(self.train_step_counter, tf.int64) * 2 + number
         seed = tf.stack([tf.constant(self._seed, tf.int64), counter])
-        # Each replica draws all rows and keeps its own: a few thousand numbers take less time
-        # than one exchange between devices.
+        # Each replica draws all rows and keeps its own: that is faster than an exchange.
         drawn = tf.random.stateless_normal([rows, self.action_spec.shape[0]], seed)
-        return replica_slice(drawn, tf.distribute.get_replica_context().num_replicas_in_sync)
+        return replica_slice(drawn, losses.replicas())
 
 
 def _critic(network: Any) -> losses.Critic:
     return lambda observation, action: network((observation, action), step_type=())[0]
 
 
-def _descend(
-    name: str,
-    loss: tf.Tensor,
-    tape: tf.GradientTape,
-    optimizer: tf.keras.optimizers.Optimizer,
-    variables: list[tf.Variable],
-) -> tf.Tensor:
-    """One step of an optimizer down the gradient of a loss, which is returned.
-
-    Raises:
-        InvalidArgumentError: the loss is infinite or not a number; the message has its `name`.
-    """
+def _descend(name: str, loss: tf.Tensor, tape: tf.GradientTape, trained: Trained) -> tf.Tensor:
+    """One step of an optimizer down the gradient of a loss, which is returned if it is finite."""
+    optimizer, variables = trained
     gradients = tape.gradient(loss, variables)
     optimizer.apply_gradients(zip(gradients, variables, strict=True))  # sums over the replicas
     return tf.debugging.check_numerics(loss, name)
@@ -153,7 +132,7 @@ def create_agent(
     observation_spec, action_spec, time_step_spec = spec_utils.get_tensor_specs(env)
     config.check_scale(observation_spec.shape[0])
     with strategy.scope():
-        critic_net = ScaledCriticNetwork(
+        critic = ScaledCriticNetwork(
             (observation_spec, action_spec),
             observation_scale=config.observation_scale,
             joint_fc_layer_params=config.critic_joint_fc_layer_params,
@@ -161,7 +140,7 @@ def create_agent(
             kernel_initializer="glorot_uniform",
             last_kernel_initializer="glorot_uniform",
         )
-        actor_net = ScaledActorNetwork(
+        actor = ScaledActorNetwork(
             observation_spec,
             action_spec,
             observation_scale=config.observation_scale,
@@ -170,8 +149,8 @@ def create_agent(
         agent = SeededSacAgent(
             time_step_spec,
             action_spec,
-            actor_network=actor_net,
-            critic_network=critic_net,
+            actor_network=actor,
+            critic_network=critic,
             seed=config.seed,
             train_step_counter=train_utils.create_train_step(),
             **hyperparameters(config),
@@ -197,19 +176,14 @@ def hyperparameters(config: SACConfig) -> dict[str, Any]:
 
 
 def _adam(rate: float, config: SACConfig) -> tf.keras.optimizers.Optimizer:
-    """Adam with the learning rate `rate / (1 + t / learning_rate_decay_steps)` in its step t.
-
-    Unlike a linear decay it needs no last step, so a run may be continued.
-    """
+    """Adam with the learning rate `rate / (1 + t / learning_rate_decay_steps)` in its step t."""
     if steps := config.learning_rate_decay_steps:
-        decay = tf.keras.optimizers.schedules.InverseTimeDecay
-        return tf.keras.optimizers.Adam(decay(rate, steps, decay_rate=1.0))
+        # Unlike a linear decay it needs no last step, so a run may be continued.
+        rate = tf.keras.optimizers.schedules.InverseTimeDecay(rate, steps, decay_rate=1.0)
     return tf.keras.optimizers.Adam(rate)
 
 
-def trained_by(
-    agent: SeededSacAgent,
-) -> list[tuple[tf.keras.optimizers.Optimizer, list[tf.Variable]]]:
+def trained_by(agent: SeededSacAgent) -> list[Trained]:
     """The optimizers of critics, actor and temperature, and what each of them changes."""
     critics = (agent._critic_network_1, agent._critic_network_2)
     return [
@@ -219,27 +193,10 @@ def trained_by(
     ]
 
 
-def create_moments(agent: SeededSacAgent, strategy: tf.distribute.Strategy) -> None:
-    """Creates Adam's moments, unless they exist.
-
-    The first gradient step would create them otherwise, and TensorFlow compiles a function anew if
-    it created variables.
-    """
-    with strategy.scope():
-        for optimizer, variables in trained_by(agent):
-            optimizer._create_all_weights(variables)  # no public method creates them
-
-
 def state_variables(agent: SeededSacAgent) -> list[tf.Variable]:
     """Everything that a gradient step changes: networks, targets, α, Adam's moments, the counter.
 
     The order is the same in every process. The moments exist once `make_update` was called.
     """
-    trained = trained_by(agent)
-    moments = [
-        optimizer.get_slot(variable, slot)
-        for optimizer, variables in trained
-        for variable in variables
-        for slot in optimizer.get_slot_names()
-    ]
-    return [*agent.variables, *(optimizer.iterations for optimizer, _ in trained), *moments]
+    optimizers = [optimizer for optimizer, _ in trained_by(agent)]
+    return [*agent.variables, *(v for optimizer in optimizers for v in optimizer.variables())]

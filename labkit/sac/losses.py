@@ -26,17 +26,11 @@ Sample = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]  # s → a [batch, a
 def sample_action(
     mean: tf.Tensor, stddev: tf.Tensor, noise: tf.Tensor, low: Any, high: Any
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """An action of the squashed normal policy, and its log density (2018b, equation 26).
+    """An action a `[batch, act]` of the squashed normal policy, and log π(a | s) `[batch]`.
 
-    Args:
-        mean: μ(s) `[batch, act] float32`, before the tanh.
-        stddev: σ(s) `[batch, act] float32`.
-        noise: ε `[batch, act] float32`, standard normal: the gradient passes through μ and σ.
-        low: bounds of the action, a number or `[act]`.
-        high: as `low`.
-
-    Returns:
-        a `[batch, act]` and log π(a | s) `[batch]`, float32.
+    2018b, equation 26. The mean μ(s) and the standard deviation σ(s), before the tanh, and the
+    standard normal ε are `[batch, act] float32`; the bounds of the action are numbers or `[act]`.
+    The gradient passes through μ and σ.
     """
     half_range, middle = (high - low) / 2.0, (high + low) / 2.0
     raw = mean + stddev * noise  # u [batch, act]
@@ -99,5 +93,9 @@ def alpha_loss(log_alpha: tf.Tensor, log_pi: tf.Tensor, target_entropy: float) -
 
 def global_mean(values: tf.Tensor) -> tf.Tensor:
     """This replica's part of the mean over the global batch: its `values [rows]`, over all rows."""
-    replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-    return tf.reduce_mean(values) / replicas
+    return tf.reduce_mean(values) / replicas()
+
+
+def replicas() -> int:
+    """How many replicas share the global batch; inside one of them."""
+    return tf.distribute.get_replica_context().num_replicas_in_sync

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tf_agents.agents.ddpg import critic_network
-from tf_agents.agents.sac import tanh_normal_projection_network
+from tf_agents.agents.sac.tanh_normal_projection_network import TanhNormalProjectionNetwork
 from tf_agents.networks import actor_distribution_network
 
 EPSILON = 1e-5  # added to the variance of a layer's units
@@ -44,8 +44,7 @@ class NormalisedDense(tf.keras.layers.Dense):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns activations `[batch, units] float32`."""
         # As a tensor: custom_gradient does not accept a mirrored variable.
-        bias = tf.convert_to_tensor(self.bias)
-        return _normalise(tf.matmul(inputs, self.kernel), bias)
+        return _normalise(tf.matmul(inputs, self.kernel), tf.convert_to_tensor(self.bias))
 
 
 class ScaledCriticNetwork(critic_network.CriticNetwork):
@@ -54,37 +53,28 @@ class ScaledCriticNetwork(critic_network.CriticNetwork):
     The scale lives in the network, so that a saved policy takes the environment's own numbers.
     """
 
-    _joint_layers: list[tf.keras.layers.Layer]
-
     def __init__(
         self,
         input_tensor_spec: Any,
         observation_scale: tuple[float, ...] = (),
         layer_norm: bool = False,
-        name: str = "CriticNetwork",
         **kwargs: Any,
     ):
-        super().__init__(input_tensor_spec, name=name, **kwargs)
-        self.observation_scale = observation_scale
-        self._scale = np.asarray(observation_scale or 1.0, np.float32)
+        super().__init__(input_tensor_spec, **kwargs)
+        self._scale = np.asarray(observation_scale or [1], np.float32)  # [obs], or [1]
         if layer_norm:
-            *before, value = self._joint_layers  # a Flatten, then the hidden layers
+            _flatten, *hidden, value = self._joint_layers
             self._joint_layers = [
                 NormalisedDense(layer.units, kernel_initializer=layer.kernel_initializer)
-                for layer in before
-                if isinstance(layer, tf.keras.layers.Dense)
+                for layer in hidden
             ] + [value]
 
     def call(
-        self,
-        inputs: tuple[tf.Tensor, tf.Tensor],
-        step_type: Any = (),
-        network_state: Any = (),
-        training: bool = False,
+        self, inputs: Any, step_type: Any = (), network_state: Any = (), **options: Any
     ) -> tuple[tf.Tensor, Any]:
         """Returns Q `[batch] float32` for `(observation [batch, obs], action [batch, act])`."""
-        scaled = (inputs[0] / self._scale, inputs[1])
-        return super().call(scaled, step_type, network_state, training=training)
+        scaled = inputs[0] / self._scale, inputs[1]
+        return super().call(scaled, step_type, network_state, **options)
 
 
 class ScaledActorNetwork(actor_distribution_network.ActorDistributionNetwork):
@@ -95,27 +85,14 @@ class ScaledActorNetwork(actor_distribution_network.ActorDistributionNetwork):
         input_tensor_spec: Any,
         output_tensor_spec: Any,
         observation_scale: tuple[float, ...] = (),
-        name: str = "ActorDistributionNetwork",
         **kwargs: Any,
     ):
-        super().__init__(
-            input_tensor_spec,
-            output_tensor_spec,
-            continuous_projection_net=tanh_normal_projection_network.TanhNormalProjectionNetwork,
-            name=name,
-            **kwargs,
-        )
-        self.observation_scale = observation_scale
-        self._scale = np.asarray(observation_scale or 1.0, np.float32)
+        kwargs["continuous_projection_net"] = TanhNormalProjectionNetwork
+        super().__init__(input_tensor_spec, output_tensor_spec, **kwargs)
+        self._scale = np.asarray(observation_scale or [1], np.float32)  # [obs], or [1]
 
     def call(
-        self,
-        observations: tf.Tensor,
-        step_type: Any,
-        network_state: Any,
-        training: bool = False,
-        mask: Any = None,
+        self, observations: tf.Tensor, step_type: Any, network_state: Any, **options: Any
     ) -> tuple[Any, Any]:
         """Returns the action distribution for observations `[batch, obs]`."""
-        scaled = observations / self._scale
-        return super().call(scaled, step_type, network_state, training=training, mask=mask)
+        return super().call(observations / self._scale, step_type, network_state, **options)

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 
 from labkit.environments.make import MAX_SEED, forward_position
-from labkit.errors import DivergedError, ParameterError
+from labkit.errors import DivergedError
 from labkit.parameters import MANY, check_int, echo, grouped, invalid
 from labkit.replay.n_step import NStepWriter
 from labkit.replay.transitions import Transition, Write
@@ -25,39 +25,32 @@ Policy = Callable[[np.ndarray], np.ndarray]  # observation [obs] → action [act
 def random_policy(action_spec: "BoundedArraySpec", seed: int) -> Policy:
     """Draws each action uniformly between the bounds of `action_spec`."""
     generator = np.random.default_rng(seed)
-    low = np.broadcast_to(action_spec.minimum, action_spec.shape)
-    high = np.broadcast_to(action_spec.maximum, action_spec.shape)
-    return lambda _: generator.uniform(low, high).astype(np.float32)
+    low, high, shape = action_spec.minimum, action_spec.maximum, action_spec.shape
+    return lambda _: generator.uniform(low, high, shape).astype(np.float32)
 
 
 def play(
-    env: "PyEnvironment", policy: Policy, time_step: "TimeStep", env_steps: int = 0
+    env: "PyEnvironment", policy: Policy, time_step: "TimeStep"
 ) -> Iterator[tuple[Transition, bool]]:
-    """Plays an episode to its end; each item of the iterator takes one env step.
-
-    `time_step` is what `env.reset()` returned; error messages count from `env_steps`, the number of
-    env steps before this episode.
+    """Plays an episode to its end, from what `env.reset()` returned.
 
     Yields:
-        Each transition, and whether the episode is over.
+        After each env step its transition, and whether the episode is over.
 
     Raises:
         ParameterError: an action has another shape than those of the environment.
         DivergedError: an action is infinite or not a number.
         BrokenEnvironmentError: an observation or a reward is not finite, or of another kind.
     """
-    shape = env.action_spec().shape
+    shape, step = env.action_spec().shape, 0
     while not time_step.is_last():
         observation = time_step.observation
         action = policy(observation)
-        env_steps += 1
+        step += 1
         if np.shape(action) != shape:
-            raise ParameterError(
-                f"`policy` must return actions of shape {shape}, got {echo(action)}"
-            )
+            raise invalid("policy", action, f"a function that returns actions of shape {shape}")
         if not np.isfinite(action).all():
-            index = np.flatnonzero(~np.isfinite(action))[0]
-            found = f"action[{index}] is {np.ravel(action)[index]} at env step {env_steps}"
+            found = f"the action at step {step} of the episode is {echo(action)}"
             raise DivergedError(f"{found}: the policy's weights are infinite or not numbers")
         time_step = env.step(action)
         reward, discount = time_step.reward, time_step.discount
@@ -65,49 +58,33 @@ def play(
         yield transition, bool(time_step.is_last())
 
 
+@attrs.define(eq=False)
 class Collector:
-    """Steps one environment with one policy and hands each transition to `write`.
+    """Steps an environment, from a new episode on, and hands each transition to `write`."""
 
-    The first step begins a new episode.
+    env: "PyEnvironment"  # shared with nobody else
+    policy: Policy  # may be replaced at any time
+    write: Write  # takes each transition; see `NStepWriter`
+    before_episode: Callable[[], None] = lambda: None  # called before each reset
+    n_step: int = 1  # env steps of a transition
+    gamma: float = 1.0  # discount per env step
+    env_steps: int = attrs.field(default=0, init=False)  # so far
+    # Undiscounted, of the last ten finished episodes
+    recent_returns: deque[float] = attrs.field(factory=lambda: deque(maxlen=10), init=False)
+    _episode: Iterator[tuple[Transition, bool]] | None = attrs.field(default=None, init=False)
+    _return: float = attrs.field(default=0.0, init=False)
+    _windows: NStepWriter = attrs.field(init=False)
 
-    Args:
-        env: shared with nobody else.
-        policy: maps an observation `[obs] float32` to an action `[act] float32`; the attribute may
-            be replaced at any time.
-        write: takes each transition; see `NStepWriter`.
-        before_episode: called before each reset.
-        n_step: env steps of a transition, 1 or more.
-        gamma: discount per env step.
-
-    Attributes:
-        env_steps: env steps so far.
-        recent_returns: undiscounted returns of the last ten finished episodes.
-    """
-
-    def __init__(
-        self,
-        env: "PyEnvironment",
-        policy: Policy,
-        write: Write,
-        before_episode: Callable[[], None] = lambda: None,
-        n_step: int = 1,
-        gamma: float = 1.0,
-    ):
-        self.policy = policy
-        self.env_steps = 0
-        self.recent_returns: deque[float] = deque(maxlen=10)
-        self._env, self._before_episode = env, before_episode
-        self._windows = NStepWriter(write, n_step, gamma)
-        self._episode: Iterator[tuple[Transition, bool]] | None = None
-        self._return = 0.0
+    def __attrs_post_init__(self) -> None:
+        self._windows = NStepWriter(self.write, self.n_step, self.gamma)
 
     def run(self, steps: int) -> None:
         """Takes `steps` env steps; resets between episodes do not count."""
         for _ in range(steps):
             if self._episode is None:
-                self._before_episode()
-                first, self._return = self._env.reset(), 0.0
-                self._episode = play(self._env, self._newest_policy, first, self.env_steps)
+                self.before_episode()
+                first, self._return = self.env.reset(), 0.0
+                self._episode = play(self.env, lambda s: self.policy(s), first)
             transition, over = next(self._episode)
             self._windows.write(transition)
             self._return += float(transition.reward)
@@ -116,9 +93,6 @@ class Collector:
                 self._windows.end()
                 self.recent_returns.append(self._return)
                 self._episode = None
-
-    def _newest_policy(self, observation: np.ndarray) -> np.ndarray:
-        return self.policy(observation)
 
     def end(self) -> None:
         """Writes the n-step windows that are still open; no step may follow."""
@@ -129,11 +103,9 @@ class Collector:
         return {"env_steps": self.env_steps, "recent_returns": list(self.recent_returns)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` returned; the next step begins a new episode."""
+        """Restores what `get_state` returned; no step may come before."""
         self.env_steps = state["env_steps"]
-        self.recent_returns = deque(state["recent_returns"], maxlen=10)
-        self._episode = None
-        self._windows.drop()
+        self.recent_returns.extend(state["recent_returns"])
 
     def mean_return(self) -> float:
         """Mean return of the last ten finished episodes; NaN before the first."""
@@ -142,17 +114,11 @@ class Collector:
 
 @attrs.frozen
 class Evaluation:
-    """The results of some episodes; each field holds one float per episode.
+    """The results of some episodes; each field holds one float per episode."""
 
-    Attributes:
-        returns: undiscounted sums of the environment's own, unscaled reward.
-        lengths: env steps.
-        distances: metres forward; NaN where the environment has no base that moves forward.
-    """
-
-    returns: tuple[float, ...]
-    lengths: tuple[float, ...]
-    distances: tuple[float, ...]
+    returns: tuple[float, ...]  # undiscounted sums of the environment's own, unscaled reward
+    lengths: tuple[float, ...]  # env steps
+    distances: tuple[float, ...]  # metres forward; NaN without a base that moves forward
 
     @property
     def mean_return(self) -> float:
@@ -178,54 +144,33 @@ def evaluate(
 ) -> Evaluation:
     """Plays `episodes` episodes; the same seed gives the same episodes.
 
-    The environment is seeded here: training must not share it. The policy maps an observation
-    `[obs]` to an action `[act]` and is deterministic for a final score. `after_episode` receives
-    the number of finished episodes, for a progress display; `after_step` may raise to stop.
-
-    In an environment without a time limit an episode is cut after `EPISODE_LIMIT` env steps, with a
-    message.
+    The environment is seeded here: training must not share it. `policy` maps an observation
+    `[obs]` to an action `[act]`, and is deterministic for a final score. `after_episode` receives
+    the number of finished episodes, for a progress display; `after_step` may raise to stop. In an
+    environment without a time limit an episode is cut after `EPISODE_LIMIT` env steps.
 
     Raises:
-        ParameterError: `env` is of another kind, such as a Gym environment; `policy` is no
-            function, or its actions have another shape; `episodes` or `seed` is not allowed.
-        DivergedError: an action is not finite.
-        BrokenEnvironmentError: an observation or a reward is not finite, or of another kind.
+        ParameterError: `env` is of another kind, such as a Gym environment, or `episodes` or `seed`
+            is not allowed. For further errors see `play`.
     """
-    if not (hasattr(env, "time_step_spec") and hasattr(env, "gym")):
+    if not hasattr(env, "gym"):
         raise invalid("env", env, "what labkit.make_environment(id or MyEnv) returns")
-    if not callable(policy):
-        raise invalid("policy", policy, "a function from an observation to an action")
     episodes = check_int("episodes", episodes, 1, MANY, "episodes")
-    seed = check_int("seed", seed, 0, MAX_SEED, "seed of the episodes")
-    env.seed(seed)
+    env.seed(check_int("seed", seed, 0, MAX_SEED, "seed of the episodes"))
+    limit = env.gym.max_episode_steps or EPISODE_LIMIT
     rows = []
     for done in range(1, episodes + 1):
-        rows.append(play_episode(env, policy, after_step))
+        first, total, start = env.reset(), 0.0, forward_position(env)
+        for length, (transition, over) in enumerate(play(env, policy, first), start=1):
+            total += float(transition.reward)
+            after_step()
+            if length == limit and not over:
+                told = f"an evaluation episode was cut after {grouped(limit)} env steps"
+                print(f"{told}: this environment has no time limit; `max_episode_steps` sets one")
+                break
+        end = forward_position(env)
+        distance = np.nan if start is None or end is None else end - start
+        rows.append((total, float(length), distance))
         after_episode(done)
     returns, lengths, distances = zip(*rows, strict=True)
-    return Evaluation(returns, tuple(float(n) for n in lengths), distances)
-
-
-def play_episode(
-    env: "PyEnvironment", policy: Policy, after_step: Callable[[], None] = lambda: None
-) -> tuple[float, int, float]:
-    """One episode: its return, its length in env steps, its forward distance in metres.
-
-    The distance is NaN where the environment has no base that moves forward.
-    """
-    first, total, length = env.reset(), 0.0, 0
-    start = forward_position(env)
-    limited = getattr(env.gym, "max_episode_steps", None) is not None
-    for transition, over in play(env, policy, first):
-        total += float(transition.reward)
-        length += 1
-        after_step()
-        if length == EPISODE_LIMIT and not limited and not over:
-            print(
-                f"an evaluation episode was cut after {grouped(length)} env steps: this "
-                "environment has no time limit; `max_episode_steps` sets one"
-            )
-            break
-    end = forward_position(env)
-    moved = float("nan") if start is None or end is None else end - start
-    return total, length, moved
+    return Evaluation(returns, lengths, distances)

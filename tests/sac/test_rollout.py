@@ -7,7 +7,7 @@ import pytest
 import labkit
 from labkit.environments.make import raw_env
 from labkit.errors import DivergedError, ParameterError
-from labkit.sac.rollout import Collector, evaluate, play_episode, random_policy
+from labkit.sac.rollout import Collector, evaluate, random_policy
 
 
 class Line(gym.Env):
@@ -113,9 +113,9 @@ def test_the_minitaurs_distance_is_how_far_its_base_moved_forward(minitaur):
     def look():
         places.append(robot.minitaur.GetBasePosition()[0])
 
-    minitaur.seed(3)
     policy = random_policy(minitaur.action_spec(), 0)
-    _, length, distance = play_episode(minitaur, policy, after_step=look)
+    result = evaluate(minitaur, policy, 1, seed=3, after_step=look)
+    (length,), (distance,) = result.lengths, result.distances
     assert length == len(places)
     assert distance == pytest.approx(places[-1], abs=0.02)  # it begins near 0
     assert abs(distance) > 0.02, "else the sign is not tested"
@@ -134,13 +134,17 @@ def test_random_actions_fill_the_bounds_and_depend_on_the_seed(line):
 
 def test_an_action_that_is_not_finite_is_named_with_its_env_step(line):
     answers = iter([0.0, 0.0, np.nan])
-    with pytest.raises(DivergedError, match=r"action\[0\] is nan at env step 3"):
+    with pytest.raises(
+        DivergedError, match=r"the action at step 3 of the episode is array\(\[nan\]"
+    ):
         collected(line, lambda _: np.array([next(answers)], np.float32), 5)
 
 
 def test_wrong_arguments_get_one_line(line):
-    with pytest.raises(ParameterError, match=r"`policy` must return actions of shape \(1,\)"):
+    with pytest.raises(
+        ParameterError, match=r"`policy` must be a function that returns actions of shape \(1,\)"
+    ):
         evaluate(line, lambda _: np.zeros(2, np.float32), 1, 0)
-    for wrong in ((None, forward, 1, 0), (line, None, 1, 0), (line, forward, 0, 0)):
-        with pytest.raises(ParameterError, match=r"^`(env|policy|episodes)` must be"):
+    for wrong in ((None, forward, 1, 0), (line, forward, 0, 0), (line, forward, 1, -1)):
+        with pytest.raises(ParameterError, match=r"^`(env|episodes|seed)` must be"):
             evaluate(*wrong)
