@@ -80,7 +80,7 @@ def bypass_proxy(host: str) -> None:
 
     Through a proxy for web pages, Reverb's writer would wait without end and without a message.
     """
-    given = os.environ.get(NO_PROXY[0]) or os.environ.get(NO_PROXY[1], "")
+    given = os.environ.get(NO_PROXY[0]) or os.environ.get(NO_PROXY[1]) or ""
     if host not in given.split(","):
         os.environ[NO_PROXY[0]] = f"{given},{host}".strip(",")
 

@@ -160,7 +160,7 @@ def run_notebook(path: Path, texts: dict[str, str]) -> int:
     given = {**defaults, **texts} if config else {**texts, "resume": "never"}
     wanted = given.get("run_dir", ""), config or SACConfig(), given.get("resume", "auto")
     executor = "ray" if parameters.get("num_collectors") else "local"
-    run_dir = training.choose_directory(*wanted, executor=executor)
+    run_dir = training.choose_directory(*wanted, {"executor": executor})
     training.check_free(run_dir)
     if run_dir.resolve() == path.resolve().parent:
         raise invalid("run_dir", str(run_dir), "another folder than that of the notebook")

@@ -29,8 +29,9 @@ from labkit.strategy import learner_gpus
 from labkit.training import checkpoint
 from labkit.training import run as run_directory
 from labkit.training.components import MakeEnv, check_config_and_run, make_environments
-from labkit.training.learner import check_executor, name_last_checkpoint
+from labkit.training.learner import name_last_checkpoint
 from labkit.training.progress import Phases, StopRequest, stop_request
+from labkit.training.records import describe
 from labkit.training.run import Run
 
 
@@ -77,14 +78,13 @@ def train_on_ray(
         environments = make_environments(config, make_env, max_episode_steps)
         for env in environments:
             stack.callback(env.close)
-        found = run_directory.describe(environments[0])
-        opened = run or run_directory.open_run("", config, environment=found, executor="ray")
+        found = {"executor": "ray", **describe(environments[0])}
+        opened = run or run_directory.open_run("", config, environment=found)
         if run is None:
             stack.enter_context(run_directory.removed_if_rejected(opened))
         run_directory.check_free(opened.path)
         run_directory.check_same(opened.path, opened.config, config)
-        check_executor(opened.path, "ray")
-        opened.check_environment(environments[0])
+        opened.check_environment(found)
         if run_directory.is_finished(opened.path, config):
             return opened
         warn_once()

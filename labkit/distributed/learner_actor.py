@@ -66,9 +66,9 @@ class LearnerActor:
         env = context.environment(config.seed)  # for its shapes
         agent = create_agent(config, env, strategy)
         run = Run(context.checkpoints.parent, config)
-        learner = Learner(config, run, agent, strategy, layout_of(env), self._replay, "ray")
+        learner = Learner(config, run, agent, strategy, layout_of(env), self._replay)
         if saved:
-            self._saved_env_step = int(learner.restore(saved)["env_steps"])
+            self._saved_env_step = learner.restore(saved)["env_steps"]
         self._learner, self._first_step = learner, learner.step
         return learner
 

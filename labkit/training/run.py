@@ -216,7 +216,7 @@ def choose_directory(
     there are more iterations. 'never' takes a new directory. Rejects one that cannot be written;
     see also `check_usable`.
     """
-    if not isinstance(run_dir, str | os.PathLike):  # a notebook gives any type
+    if not issubclass(type(run_dir), str | os.PathLike):  # a notebook gives any type
         allowed = "a path, as text (papermill takes 0001 for a number: write runs/0001)"
         raise invalid("run_dir", run_dir, allowed)
     if resume not in ("auto", "never"):
