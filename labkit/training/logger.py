@@ -1,10 +1,8 @@
 """The run logger: metrics, TensorBoard events and the saved policy of a training."""
 
-import contextlib
 import math
 import shutil
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -61,25 +59,11 @@ class RunLogger:
         self._write_events({"gradient_step": step, "eval_return": evaluation.mean_return})
 
     def _write_events(self, row: dict[str, Any]) -> None:
-        with storage(self._run.path / "events"), self._default_writer():
+        with storage(self._run.path / "events"), self._events.as_default():
             for name in set(row) - {*FIRST, *PER_EPISODE}:
                 if not math.isnan(row[name]):
                     tf.summary.scalar(name, row[name], step=int(row["gradient_step"]))
-
-    @contextlib.contextmanager
-    def _default_writer(self) -> Iterator[None]:
-        """TensorFlow's `as_default`, which stays set if the events cannot be written."""
-        default = self._events.as_default()
-        default.__enter__()
-        try:
-            yield
             self._events.flush()
-        except BaseException:
-            with contextlib.suppress(Exception):
-                self._events.close()  # `as_default` no longer flushes it then, and is undone
-            raise
-        finally:
-            default.__exit__(None, None, None)
 
     def save_policy(self) -> None:
         """Replaces `policy/` by the newest deterministic policy.
