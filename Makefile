@@ -66,7 +66,7 @@ nightly: setup ## what takes long: pages unchanged, slow tests, torture, mutants
 mutants: setup ## change labkit in a hundred small, wrong ways; tests must notice each (half an hour)
 	@$(PY) tests/mutants.py $(ARGS)
 
-torture: setup ## kill a training 20 times, check that nothing is lost
+torture: setup ## kill a training 20 times, check that nothing is lost (ARGS='--rounds 100': damage its files)
 	@$(PY) tests/torture.py $(ARGS)
 
 soak: setup ## memory and open files over 300 000 steps (about ten minutes)

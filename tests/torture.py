@@ -1,6 +1,7 @@
 """Kills a training again and again, and checks item by item that nothing is lost: `make torture`.
 
     python tests/torture.py --kills 20 --steps 6000
+    python tests/torture.py --rounds 100        damages files instead: see torture_files
 
 The training is a process that is killed with SIGKILL at random moments, every other time while
 a checkpoint is being written. Each transition carries the number of the process's life and of its
@@ -274,11 +275,22 @@ def main() -> int:
     parser.add_argument("--kills", type=positive, default=20)
     parser.add_argument("--steps", type=positive, default=6000)
     parser.add_argument("--replay", default="reverb", choices=["reverb", "tf_uniform"])
+    parser.add_argument(
+        "--rounds", type=positive, help="damage a run's files this often, kill nothing"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the damage in these rounds")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--live", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.live is not None:
         live(options.folder, options.live, options.steps, options.replay)
+        return 0
+    if options.rounds is not None:
+        from torture_files import torture_files
+
+        began = time.monotonic()
+        played = torture_files(options.rounds, options.seed, lambda line: print(line, flush=True))
+        print(f"nothing was lost in {time.monotonic() - began:.0f} s: {dict(played)}")
         return 0
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()

@@ -2,19 +2,22 @@
 
     checkpoints/000012000/agent.npz     networks, targets, α, Adam's moments, the step counter
     checkpoints/000012000/replay/       the replay table: items, order, priorities, counters
-    checkpoints/000012000/state.json    counters and random generators
+    checkpoints/000012000/state.json    counters, random generators, the sizes of the other files
 
 They belong together: they are written to `partial`, which is renamed at the end, so that a crash
-leaves the previous checkpoint. NPZ and Reverb's snapshots have checksums, so that damage is an
-error. NPZ is read without pickle, and JSON holds numbers and text: loading somebody else's run
-cannot execute anything.
+leaves the previous checkpoint. NPZ and ZLIB, which Reverb writes, have checksums of their own. NPZ
+is read without pickle, and JSON holds numbers and text: loading somebody else's run cannot execute
+anything.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import re
 import shutil
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +28,9 @@ from labkit.errors import ParameterError, RunError, StorageError, first_line
 from labkit.replay import npz
 from labkit.replay.transitions import BatchSource
 
-FORMAT = 3
+FORMAT = 2
 KEPT = 2
+BLOCK = 2**16  # bytes that are read at once
 AGENT, STATE = "agent.npz", "state.json"
 
 
@@ -90,7 +94,11 @@ def save(
         partial.mkdir(parents=True)
         npz.write(partial / AGENT, {f"{i:04d}": array for i, array in enumerate(arrays)})
         replay.save(partial / "replay")
-        (partial / STATE).write_text(json.dumps({"format": FORMAT, "step": step, **state}))
+        found = [file for file in sorted(partial.rglob("*")) if file.is_file()]
+        files = {str(file.relative_to(partial)): file.stat().st_size for file in found}
+        content = {"format": FORMAT, "step": step, "files": files, **state}
+        text = json.dumps({**content, "crc": zlib.crc32(json.dumps(content).encode())})
+        (partial / STATE).write_text(text)
         for file in (*partial.rglob("*"), partial):
             flush_to_disk(file)
         shutil.rmtree(final, ignore_errors=True)
@@ -122,6 +130,26 @@ def latest(folder: Path) -> Path | None:
     return folder / f"{done[-1]:09d}" if done else None
 
 
+def check(saved: Path) -> None:
+    """Rejects a checkpoint with a file that is not whole, by its size and its own checksums."""
+    for name, size in read_state(saved)["files"].items():
+        file = saved / name
+        with named(file):
+            if file.stat().st_size != size:
+                raise ValueError(f"it has {file.stat().st_size} bytes, not {size}")
+            if file.suffix == ".npz":
+                with zipfile.ZipFile(file) as archive:
+                    if bad := archive.testzip():
+                        raise ValueError(f"the checksum of {bad} is another one")
+            elif file.suffix == ".tfrecord":  # a ZLIB stream, which ends with a checksum
+                stream = zlib.decompressobj()
+                with file.open("rb") as opened:
+                    while block := opened.read(BLOCK):
+                        stream.decompress(block)
+                if not stream.eof:
+                    raise ValueError("its end is missing")
+
+
 @contextlib.contextmanager
 def named(file: Path) -> Iterator[None]:
     """Names a file in place of what Python or NumPy raises: it cannot be read, or is damaged."""
@@ -136,14 +164,29 @@ def named(file: Path) -> Iterator[None]:
         raise ParameterError(f"{file} is damaged: {reason}") from None
 
 
-@contextlib.contextmanager
-def restoring(saved: Path) -> Iterator[None]:
-    """Says in the message of a `ParameterError` how a run resumes without this checkpoint."""
-    try:
-        yield
-    except ParameterError as error:
-        hint = f"without {saved}, the run resumes from the checkpoint before it, if there is one"
-        raise ParameterError(f"{error}; {hint}") from None
+def set_aside_damaged(folder: Path) -> None:
+    """Renames damaged checkpoints, so that `latest` is the newest whole one.
+
+    Each is checked, from the newest on, until one is whole; a line is printed for each damaged one.
+
+    Raises:
+        ParameterError: there are checkpoints, but none is whole; nothing is renamed.
+    """
+    damaged: dict[Path, ParameterError] = {}
+    for step in reversed(steps(folder)):
+        try:
+            check(saved := folder / f"{step:09d}")
+            break
+        except ParameterError as error:
+            damaged[saved] = error
+    else:
+        for first in damaged.values():
+            raise ParameterError(f"{first}; {folder} holds no whole checkpoint to resume from")
+    for bad, what in damaged.items():
+        aside = bad.with_name(f"damaged-{bad.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        bad.rename(aside)
+        print(f"{what}; it is now in {aside}, and the run resumes from gradient step {step}")
 
 
 def read_state(saved: Path) -> dict[str, Any]:
@@ -154,6 +197,8 @@ def read_state(saved: Path) -> dict[str, Any]:
         if state["format"] != FORMAT:
             what = f"{file} has format {state['format']}; this labkit reads format {FORMAT}"
             raise ParameterError(what)
+        if state.pop("crc") != zlib.crc32(json.dumps(state).encode()):
+            raise ValueError("its content differs from what was written")
     return state
 
 
@@ -163,15 +208,27 @@ def assign(variables: list[Any], saved: Path, partly: bool = False) -> None:
     `partly`: the checkpoint has further variables.
     """
     file = saved / AGENT
-    with named(file), np.load(file, allow_pickle=False) as archive:
-        names = sorted(archive.files)[: len(variables) if partly else None]
-        arrays = [archive[name] for name in names]
-    theirs, ours = [array.shape for array in arrays], [tuple(v.shape) for v in variables]
-    if theirs != ours:
-        allowed = f"the {len(ours)} variables of this agent, with the shapes {ours}"
-        raise ParameterError(f"{file} must hold {allowed}, got {len(theirs)}: {theirs}")
-    for variable, array in zip(variables, arrays, strict=True):
-        variable.assign(array)
+    with named(file), zipfile.ZipFile(file) as archive:
+        names = sorted(archive.namelist())
+        names = names[: len(variables)] if partly else names
+        ours = [tuple(variable.shape) for variable in variables]
+        theirs = [_shape(archive, name) for name in names]  # first: the data may be gigabytes
+        for place, (found, wanted) in enumerate(itertools.zip_longest(theirs, ours)):
+            if found != wanted:
+                raise ParameterError(
+                    f"{file} must hold the {len(ours)} variables of this agent, got {len(theirs)} "
+                    f"arrays: number {place} has the shape {found}, not {wanted}"
+                )
+        for variable, name in zip(variables, names, strict=True):
+            with archive.open(name) as stream:
+                variable.assign(np.lib.format.read_array(stream, allow_pickle=False))
+
+
+def _shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:
+    """The shape in an array's header."""
+    with archive.open(name) as stream:
+        np.lib.format.read_magic(stream)
+        return np.lib.format.read_array_header_1_0(stream)[0]
 
 
 def summary(folder: Path) -> str:

@@ -276,18 +276,13 @@ class LocalTraining:
             "collector": self.collector.get_state(),
             "noise": self.policy.get_state(),
             "environment": self.components.collect_env.gym.get_state(),
-            "rows": self.components.replay.size(),
         }
         self.learner.save(state)
 
     def restore(self, saved: Path) -> None:
         """Restores everything from a checkpoint."""
-        with checkpoint.restoring(saved):
-            state = self.learner.restore(saved)
-            self.components.replay.restore(saved / "replay")
-            if (rows := self.components.replay.size()) != state["rows"]:
-                what = f"{saved / 'replay'} is damaged: it holds {rows} rows, not {state['rows']}"
-                raise ParameterError(what)
+        state = self.learner.restore(saved)
+        self.components.replay.restore(saved / "replay")
         # Generators inside an environment, or of TF-Agents' buffer, are not saved: they get a seed
         # that no earlier part of the run used.
         words = np.random.SeedSequence([self.config.seed, self.step, RESUME_SEED])

@@ -148,14 +148,17 @@ def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
     """
     file = Path(path) / METRICS
     with named(file):
-        *lines, unfinished = file.read_bytes().decode(errors="replace").split("\n")
-        lines = lines or [""]
-        whole = [x for x in lines if x.count(",") == lines[0].count(",") and "\0" not in x]
+        *lines, unfinished = file.read_bytes().decode("utf-8-sig", errors="replace").split("\n")
+        header = lines[0] if lines else ""
+        separator = max(",;\t", key=header.count)  # a spreadsheet may have saved it
+        columns = header.count(separator)
+        whole = [x for x in lines if x.count(separator) == columns and "\0" not in x]
+        text = "\n".join(whole).replace('"', "")
         table = pd.read_csv(
-            io.StringIO("\n".join(whole)),
+            io.StringIO(text if separator == "," else text.replace(",", ".")),
+            sep=separator,
             converters=dict.fromkeys(PER_EPISODE, _numbers),
             float_precision="round_trip",
-            quoting=csv.QUOTE_NONE,
         )
         if missing := [name for name in FIRST if name not in table]:
             raise ValueError(f"it lacks the column {missing[0]}")

@@ -318,7 +318,8 @@ def open_run(
     """Opens a new run, or an existing one of the same configuration; see `choose_directory`.
 
     Raises:
-        ParameterError: see `choose_directory`; or another process is writing to the run.
+        ParameterError: see `choose_directory`; or another process is writing to the run, or none of
+            its checkpoints is whole.
         StorageError: the disk is full.
     """
     check_config(config)
@@ -328,7 +329,9 @@ def open_run(
         hold(path)
         check_usable(path, config)  # again: another process may have used it in between
         run = Run(path, config)
-        if not (path / CONFIG).exists() or not has_begun(path):
+        if (path / CONFIG).exists() and has_begun(path):
+            checkpoint.set_aside_damaged(path / "checkpoints")
+        else:
             (path / CONFIG).unlink(missing_ok=True)
             run.write_config()
             records.create(path)

@@ -83,6 +83,34 @@ def test_a_damaged_row_is_left_out_with_a_message(run, line, capsys):
     assert steps(run.path) == [10, 20, 30, 30, 40, 50]
 
 
+def as_spreadsheet(data, kind):
+    text = data.decode().replace("\r\n", "\n")
+    lines = [line.split(",") for line in text.splitlines()]
+    if kind == "quotes":
+        lines = [[f'"{cell}"' for cell in line] for line in lines]
+    if kind == "floats":
+        lines = [lines[0], *([f"{line[0]}.0", f"{line[1]}.00", *line[2:]] for line in lines[1:])]
+    if kind == "decimal comma":
+        lines = [[cell.replace(".", ",") for cell in line] for line in lines]
+    separator = {"tabs": "\t", "semicolons": ";", "decimal comma": ";"}.get(kind, ",")
+    end = "\r\n" if kind == "line ends" else "\n"
+    mark = "\ufeff" if kind == "mark" else ""
+    return (mark + end.join(separator.join(line) for line in lines) + end).encode()
+
+
+KINDS = ["mark", "line ends", "semicolons", "decimal comma", "tabs", "quotes", "floats"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_spreadsheet_saved_is_read_and_a_resumed_run_appends_to_it(run, kind):
+    file, before = run.path / "metrics.csv", run.metrics()
+    file.write_bytes(as_spreadsheet(file.read_bytes(), kind))
+    assert run.metrics().equals(before)
+    keep(run, 50)
+    run.log(env_step=360, gradient_step=60, wall_seconds=9, critic_loss=1.0)
+    assert run.metrics()[:-1].equals(before)
+
+
 def test_rows_after_the_checkpoint_are_dropped_and_a_lost_file_begins_again(run, capsys):
     keep(run, 30)
     assert steps(run.path) == [10, 20, 30, 30]
