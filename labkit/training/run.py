@@ -298,15 +298,17 @@ def check_replay(config: SACConfig) -> None:
 def start_run(namespace: Mapping[str, Any], others: tuple[str, ...] = ()) -> Run:
     """Checks a notebook's parameters, then opens its run directory: `start_run(globals())`.
 
-    The fields of `SACConfig`, `run_dir` and `resume` are used; `others` are the names of further
-    parameters that the notebook reads itself.
+    The fields of `SACConfig`, `run_dir`, `resume` and `num_collectors` (more than 0 for Ray) are
+    used; `others` are the names of further parameters that the notebook reads itself.
 
     Raises:
         ParameterError: a wrong value or a mistyped name, in one line, before TensorFlow loads.
     """
-    config = SACConfig.from_notebook(namespace, ("run_dir", "resume", *others))
+    ours = ("run_dir", "resume", "num_collectors")
+    config = SACConfig.from_notebook(namespace, (*ours, *others))
     check_name(config.env_name)
-    return open_run(namespace.get("run_dir", ""), config, namespace.get("resume", "auto"))
+    run_dir, resume, collectors = map(namespace.get, ours, ("", "auto", 0))
+    return open_run(run_dir, config, resume, {"executor": "ray" if collectors else "local"})
 
 
 def open_run(

@@ -1,5 +1,6 @@
 """`labkit run`: one line before anything is written, Ctrl-C and resume, one line for each end."""
 
+import os
 import re
 import signal
 import subprocess
@@ -76,9 +77,9 @@ def test_ctrl_c_ends_with_a_checkpoint_and_the_same_command_resumes(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     notebook = write(tmp_path / "work", START, "print(run.config.n_step)", TRAIN, "print('on')")
     run_dir = tmp_path / "runs" / "0001"
-    arguments = ["run", notebook, "-p", "n_step", "3", "-p", "num_iterations"]
+    arguments = ["run", notebook, "-p", "n_step", "3", "-p", "num_iterations", "5e3"]
     interrupt_when(lambda: rows(run_dir) > 3)
-    stopped = labkit(*arguments, "1e6")
+    stopped = labkit(*arguments)
     assert stopped.exit_code == 130, stopped.stderr
     assert last_line(stopped).endswith("small.ipynb: stopped; the same command resumes it")
     *_, printed, _, after = outputs(run_dir / "small.ipynb")
@@ -88,14 +89,38 @@ def test_ctrl_c_ends_with_a_checkpoint_and_the_same_command_resumes(tmp_path, mo
     before = read_metrics(run_dir)
     assert before.gradient_step.max() <= saved
 
-    total = saved + 20
-    done = labkit(*arguments, total, "-p", "run_dir", "runs/0001")
+    done = labkit(*arguments)
     assert (done.exit_code, last_line(done)) == (0, "runs/0001/small.ipynb: done")
     assert is_finished(run_dir, read_config(run_dir))
     steps = read_metrics(run_dir).gradient_step
     assert steps.is_monotonic_increasing
-    assert steps.max() == total
+    assert steps.max() == 5_000 > saved
     assert list(steps[: len(before)]) == list(before.gradient_step)
+
+
+def test_papermill_that_was_interrupted_resumes_when_it_runs_again(tmp_path):
+    notebook, run_dir = write(tmp_path, START, TRAIN), tmp_path / "runs" / "0001"
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        notebook,
+        "out.ipynb",
+        "-p",
+        "num_iterations",
+        "5e3",
+    ]
+    options = {"cwd": tmp_path, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    with subprocess.Popen([*command, "-p", "checkpoint_interval", "100"], **options) as first:
+        while checkpoint.latest(run_dir / "checkpoints") is None:
+            assert first.poll() is None
+            time.sleep(0.05)
+        os.killpg(first.pid, signal.SIGINT)  # Ctrl-C in a terminal
+    assert not is_finished(run_dir, read_config(run_dir))
+    subprocess.run([*command, "-p", "checkpoint_interval", "100"], **options, check=True)
+    assert is_finished(run_dir, read_config(run_dir))
+    printed = "".join(outputs(tmp_path / "out.ipynb"))
+    assert "runs/0001 is an unfinished run of this configuration: it resumes from" in printed
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,7 @@ def test_each_process_that_is_killed_is_restarted(ray, small_config, tmp_path):
 
 # --- a driver in a process of its own
 
+RUN = "runs/0001"
 HERE = os.pathsep.join(map(str, [Path(__file__).parent, Path(__file__).parents[1]]))
 DRIVER = """
 import sys
@@ -247,23 +248,22 @@ from small import SMALL
 from ray_processes import Line
 from test_on_ray import ENDLESS
 
-config = labkit.SACConfig(**{**SMALL, **ENDLESS, "num_iterations": int(sys.argv[3])})
-labkit.train_on_ray(config, run=labkit.open_run(sys.argv[2], config), make_env=Line)
+labkit.train_on_ray(labkit.SACConfig(**{**SMALL, **ENDLESS}), make_env=Line)
 """
 
 
-def start(folder, iterations):
+def start(folder):
     """A driver in a process group of its own, as a shell makes one."""
-    command = [sys.executable, "-c", DRIVER, HERE, str(folder), str(iterations)]
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", DRIVER, HERE]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": folder}
     return subprocess.Popen(command, start_new_session=True, **options)
 
 
 @pytest.fixture
 def driver(tmp_path):
     """A driver that has saved a checkpoint."""
-    started = start(tmp_path / "run", 1_000_000)
-    saved = lambda: started.poll() is not None or last_saved(tmp_path / "run")  # noqa: E731
+    started = start(tmp_path)
+    saved = lambda: started.poll() is not None or last_saved(tmp_path / RUN)  # noqa: E731
     wait_until(saved, 200, "a checkpoint")
     yield started
     started.kill()
@@ -271,20 +271,21 @@ def driver(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(500)
-def test_ctrl_c_leaves_a_checkpoint_and_nothing_else(driver, tmp_path):
-    below = descendants(driver.pid)
-    begin = time.monotonic()
-    os.killpg(driver.pid, signal.SIGINT)  # what Ctrl-C in a terminal does
-    out, err = driver.communicate(timeout=60)
-    assert time.monotonic() - begin < 30
-    assert driver.returncode == 0, err
-    reached = last_saved(tmp_path / "run")
-    assert f"stopped at gradient step {reached}; run this again to resume" in out
-    assert not alive(below)
-    again = start(tmp_path / "run", reached + 30)
-    _, err = again.communicate(timeout=200)
-    assert again.returncode == 0, err
-    assert last_saved(tmp_path / "run") == reached + 30
+def test_ctrl_c_leaves_a_checkpoint_and_the_same_script_resumes(driver, tmp_path):
+    for _ in range(2):
+        below = descendants(driver.pid)
+        begin = time.monotonic()
+        os.killpg(driver.pid, signal.SIGINT)  # what Ctrl-C in a terminal does
+        out, err = driver.communicate(timeout=60)
+        assert time.monotonic() - begin < 30
+        assert driver.returncode == 0, err
+        reached = last_saved(tmp_path / RUN)
+        assert f"stopped at gradient step {reached}; run this again to resume" in out
+        assert not alive(below)
+        driver = start(tmp_path)
+        wait_until(lambda before=reached: last_saved(tmp_path / RUN) > before, 200, "a checkpoint")
+    assert f"{RUN} is an unfinished run of this configuration: it resumes from gradient" in out
+    driver.kill()
 
 
 @pytest.mark.slow

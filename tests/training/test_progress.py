@@ -23,7 +23,7 @@ from small import SMALL
 progress.SECONDS_BETWEEN_FIGURES = progress.SECONDS_BETWEEN_UPDATES = 0
 progress.LARGEST_SHARE = 1e9
 config = labkit.SACConfig(**{{**SMALL, "env_name": "Target", "num_iterations": 10**6}})
-run = labkit.open_run("here", config)
+run = labkit.open_run("", config)
 made = components.build(config, components.make_environments(config, Target))
 components.warm_up(config, made)
 """
@@ -59,6 +59,10 @@ def execute(kernel, code, interrupt_when=None):
     raise AssertionError(f"not idle in time, alive: {manager.is_alive()}: {found[-3:]}")
 
 
+def printed(messages):
+    return "".join(m["content"]["text"] for m in messages if m["msg_type"] == "stream")
+
+
 def displays(kernel):
     """Displays of the training's cell, each (message type, display id, data, metadata)."""
     execute(kernel, SHORT)
@@ -84,20 +88,20 @@ def test_one_figure_and_one_line_are_replaced_in_place(kernel):
     assert "along gradient steps." in details["image/png"]["alt"]
 
 
-def test_interrupted_the_cell_returns_and_run_again_it_resumes(kernel, tmp_path):
-    metrics = tmp_path / "here" / "metrics.csv"
-    execute(kernel, PREPARE)
+def test_interrupted_the_cell_returns_and_run_all_resumes(kernel, tmp_path):
+    metrics = tmp_path / "runs" / "0001" / "metrics.csv"
     train = "labkit.train(config, run, made); print('it returned at', len(run.metrics()))"
     lengths = [0]
     for _ in range(2):
+        text = printed(execute(kernel, PREPARE))
+        assert ("runs/0001 is an unfinished run" in text) == (len(lengths) > 1)
         enough = lengths[-1] + 20
         found = execute(kernel, train, lambda n=enough: len(metrics.read_text().split()) > n)
-        text = "".join(m["content"]["text"] for m in found if m["msg_type"] == "stream")
-        assert "stopped at gradient step" in text
-        assert "it returned at" in text
-        lengths.append(len(read_metrics(tmp_path / "here")))
+        assert "stopped at gradient step" in printed(found)
+        assert "it returned at" in printed(found)
+        lengths.append(len(read_metrics(metrics.parent)))
     assert lengths[2] > lengths[1] > 5
-    table = read_metrics(tmp_path / "here")
+    table = read_metrics(metrics.parent)
     steps = table.gradient_step[table.critic_loss.notna()].tolist()
     assert steps == sorted(set(steps)), "a step was logged twice"
 
