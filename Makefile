@@ -81,8 +81,10 @@ lab: setup ## open JupyterLab in notebooks/
 tensorboard: setup ## the curves of all runs under runs/ in a browser, on this machine only
 	@$(PY) -m tensorboard.main --logdir runs --host 127.0.0.1 $(ARGS)
 
-site: setup ## static pages in site/: notebooks, results, API reference; links checked
-	@$(PY) scripts/gallery.py $(ARGS)
+site: setup ## static pages in site/: notebooks, results, API reference; a broken link is an error
+	@[ -d .venv-site ] || $(PY) -m venv .venv-site
+	@.venv-site/bin/pip install --quiet -r docs/requirements.txt
+	@.venv-site/bin/sphinx-build -W --keep-going -c docs . site $(ARGS)
 
 badges: setup ## badges for Colab and Binder in README.md and the notebooks: make badges REPO=owner/name
 	@$(PY) scripts/front.py --repo "$(REPO)"
@@ -94,6 +96,6 @@ lock: ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade for ne
 	@scripts/lock.sh $(ARGS)
 
 clean: ## remove virtual environments and caches; runs are kept
-	@rm -rf .venv .venv-peers build *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage
+	@rm -rf .venv .venv-peers .venv-site build site autoapi *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 	@find . -name .ipynb_checkpoints -prune -exec rm -rf {} +

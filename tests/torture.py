@@ -216,7 +216,7 @@ def check_table(folder: Path, kind: str) -> int:
     assert table.size() == len(expected) == len(set(expected))
     found: set[tuple[int, int]] = set()
     for _ in range(200):
-        drawn = table.sample(256, batches=20)
+        drawn = table.sample(256 * 20)
         found |= {(int(life), int(step)) for life, step in drawn[:, :2]}
         if len(found) == len(expected):
             break

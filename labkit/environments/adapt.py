@@ -5,7 +5,6 @@ import faulthandler
 import functools
 import os
 import random
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from tf_agents.environments.gym_wrapper import spec_from_gym_space
 from tf_agents.environments.py_environment import PyEnvironment
 from tf_agents.trajectories import time_step as ts
 
-from labkit.errors import BrokenEnvironmentError, RunError, first_line
+from labkit.errors import BrokenEnvironmentError
 from labkit.parameters import echo, invalid
 from labkit.runtime import quiet
 
@@ -36,25 +35,18 @@ class GymEnvironment(PyEnvironment):
     - The environment has its own copy of Python's and NumPy's global random generators. The
       Minitaur's randomizer draws from them at each reset, and `env.seed` does not reach it. Without
       the copy, an evaluation between two training steps would change what training sees next.
-    - `max_episode_steps` replaces every other time limit; None takes the smallest one around the
-      environment.
+    - `limit`, in env steps, replaces every other time limit; None takes the smallest one.
 
     Raises:
-        ParameterError: `make` returns no environment; names the user's `parameter` that chose it.
+        ParameterError: `make` returns no environment; has the `name` of the user's parameter.
         BrokenEnvironmentError: an answer is not finite, or not of its shape; names the step.
     """
 
     def __init__(
-        self,
-        make: Callable[[], Any],
-        max_episode_steps: int | None = None,
-        bootstrap_time_limits: bool = True,
-        timeout: float = 0,
-        parameter: str = "make_env",
+        self, make: Callable[[], Any], limit: int | None, bootstrap: bool, timeout: float, name: str
     ):
         super().__init__(handle_auto_reset=True)
-        self.timeout, self.parameter = timeout, parameter
-        self._bootstrap_time_limits = bootstrap_time_limits
+        self.timeout, self.parameter, self._bootstrap = timeout, name, bootstrap
         self._steps = self._episode_steps = 0  # since it was made; in its episode
         self._python_state, self._numpy_generator = random.getstate(), np.random.MT19937()
         with self._in_use(), quiet():
@@ -63,15 +55,15 @@ class GymEnvironment(PyEnvironment):
             if gymnasium and isinstance(env, gymnasium.Env):
                 env = GymnasiumEnv(env)
         if not isinstance(env, gym.Env | GymnasiumEnv):
-            raise invalid(parameter, env, "a function that returns a gym.Env or a gymnasium.Env")
+            raise invalid(name, env, "a function that returns a gym.Env or a gymnasium.Env")
         self.env, self.raw = env, env.unwrapped
         limits: list[int] = []
         while "env" in vars(env):  # a wrapper; both libraries have one with this attribute
-            if limit := vars(env).get("_max_episode_steps"):
-                limits.append(limit)
-                env._max_episode_steps = sys.maxsize if max_episode_steps else limit
+            if own := vars(env).get("_max_episode_steps"):
+                limits.append(own)
+                env._max_episode_steps = sys.maxsize if limit else own
             env = env.env
-        self.max_episode_steps = max_episode_steps or min(limits, default=None)
+        self.max_episode_steps = limit or min(limits, default=None)
         self.action_space = _own_space(self.env, "action_space", "f")
         self._takes: Any = self.env.action_space
         self.observation_space = _own_space(self.env, "observation_space", "fiub")
@@ -129,9 +121,7 @@ class GymEnvironment(PyEnvironment):
     def _step(self, action: Any) -> ts.TimeStep:
         self._steps += 1
         self._episode_steps += 1
-        if (
-            self.action_space.dtype == np.float32
-        ):  # rounded to float32, an action may be beyond a bound
+        if self.action_space.dtype == np.float32:  # rounded, an action may be beyond a bound
             action = np.array(action, self._takes.dtype)
             action = np.clip(action, self._takes.low, self._takes.high)
         with self._in_use():
@@ -139,7 +129,7 @@ class GymEnvironment(PyEnvironment):
         observation, reward, done, info = _parts(answer, "step", "observation, reward, done, info")
         observation, reward = self._observation(observation), self._reward(reward)
         at_limit = self._episode_steps == self.max_episode_steps
-        if self._bootstrap_time_limits and (info.get(TRUNCATED) if done else at_limit):
+        if self._bootstrap and (info.get(TRUNCATED) if done else at_limit):
             return ts.truncation(observation, reward)
         if done or at_limit:
             return ts.termination(observation, reward)
@@ -153,7 +143,6 @@ class GymEnvironment(PyEnvironment):
         call that holds Python's lock. Arming and cancelling takes 40 µs.
         """
         with GENERATORS:
-            process = os.getpid()
             global_python, global_numpy = random.getstate(), np.random.get_bit_generator()
             random.setstate(self._python_state)
             np.random.set_bit_generator(self._numpy_generator)
@@ -162,8 +151,6 @@ class GymEnvironment(PyEnvironment):
             try:
                 yield
             finally:
-                if os.getpid() != process:  # one that the environment forked must not train, too
-                    os._exit(1)
                 if self.timeout:
                     faulthandler.cancel_dump_traceback_later()
                 self._python_state = random.getstate()
@@ -200,16 +187,13 @@ class GymEnvironment(PyEnvironment):
 
 
 class GymnasiumEnv:
-    """An environment of Gymnasium with the methods of a Gym 0.23 one.
-
-    It takes one step at once, so that a wrong answer is found before any work.
-    """
+    """An environment of Gymnasium with the methods of a Gym 0.23 one."""
 
     def __init__(self, env: Any):
         self.env, self.unwrapped, self.close = env, env.unwrapped, env.close
         self.action_space, self.observation_space = env.action_space, env.observation_space
         self._seed: int | None = None
-        self.reset()
+        self.reset()  # and a step: a wrong answer is found before any work
         self.step(env.action_space.sample())
 
     def seed(self, seed: int | None) -> None:
@@ -229,16 +213,8 @@ class GymnasiumEnv:
         return *others, terminated or truncated, info
 
     def render(self, mode: str) -> Any:
-        """What the environment draws, in the mode with which it was made.
-
-        Raises:
-            RunError: it cannot draw; without a driver, MuJoCo raises errors of no common type.
-        """
-        try:
-            return self.env.render()
-        except Exception as error:
-            todo = "MuJoCo needs EGL; on Debian: apt install libegl1 libgl1-mesa-dri"
-            raise RunError(f"nothing can be drawn here ({first_line(error)}); {todo}") from error
+        """What the environment draws, in the mode with which it was made."""
+        return self.env.render()
 
 
 def _parts(answer: Any, method: str, names: str) -> Any:
@@ -258,23 +234,13 @@ def _own_space(env: Any, name: str, kinds: str) -> gym.Space:
         return gym.spaces.Box(low, high, dtype=np.float32)
     if isinstance(space, gym.Space):
         return space
-    hint = "wrap the environment; for observations there is gymnasium.wrappers.FlattenObservation"
-    raise invalid(name, space, f"a Box of real numbers ({hint})")
+    raise invalid(name, space, "a Box of real numbers (see gymnasium.wrappers.FlattenObservation)")
 
 
 @functools.cache
 def _stderr() -> int:
     """A copy of stderr's descriptor, which neither `quiet` nor Jupyter redirects."""
-    if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
-        with contextlib.suppress(ValueError):  # not in the main thread
-            signal.signal(signal.SIGTSTP, _suspend)
     try:
         return os.dup(sys.stderr.fileno())
     except (AttributeError, OSError, ValueError):
         return os.dup(2)
-
-
-def _suspend(*_: Any) -> None:
-    """Ctrl-Z: without this, a limit reached while the process is suspended would end it."""
-    faulthandler.cancel_dump_traceback_later()
-    os.kill(os.getpid(), signal.SIGSTOP)

@@ -12,9 +12,8 @@ import attrs
 import gym
 import numpy as np
 
-from labkit.environments.make import make_environment
+from labkit.environments.make import MINITAUR, constructor, make_environment
 from labkit.parameters import real
-from labkit.runtime import quiet
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -42,19 +41,6 @@ class Disturbance:
     observation_noise: float = real(0.0, 0, 1, "standard deviation, share of each sensor's scale")
     control_latency_seconds: float = real(0.0, 0, 0.5, "seconds until a command arrives")
 
-    def apply(self, robot: Any) -> None:
-        """Changes pybullet's `Minitaur` after its masses and friction were drawn."""
-        client, body = robot._pybullet_client, robot.quadruped
-        if self.payload_kg:
-            drawn = client.getDynamicsInfo(body, BASE_LINK)[0]
-            robot.SetBaseMass(drawn + self.payload_kg)
-        if self.foot_friction != 1:
-            drawn = client.getDynamicsInfo(body, FOOT_LINK)[1]
-            robot.SetFootFriction(drawn * self.foot_friction)
-        if self.motor_strength != 1:
-            motors = robot._motor_model
-            motors._torque_table = [torque * self.motor_strength for torque in motors._torque_table]
-
 
 def make(disturbance: Disturbance, seed: int | None = None) -> "PyEnvironment":
     """The registered Minitaur with a disturbance, as `make_environment` makes it without one."""
@@ -69,9 +55,7 @@ class DisturbedMinitaur(gym.Wrapper):
     """
 
     def __init__(self, disturbance: Disturbance):
-        with quiet():  # PyBullet prints folder names when it is imported
-            from labkit.environments import minitaur
-        super().__init__(minitaur.make())
+        super().__init__(constructor(MINITAUR)())
         self.disturbance, raw = disturbance, self.unwrapped
         self._randomizer = raw._env_randomizer
         raw.set_env_randomizer(self)
@@ -79,9 +63,17 @@ class DisturbedMinitaur(gym.Wrapper):
         self._noise = np.random.default_rng()
 
     def randomize_env(self, env: Any) -> None:
-        """Is called by each reset of the environment inside."""
+        """Draws masses and friction in each reset of the environment, and then changes them."""
         self._randomizer.randomize_env(env)
-        self.disturbance.apply(env.minitaur)
+        given, robot, motors = self.disturbance, env.minitaur, env.minitaur._motor_model
+        client, body = robot._pybullet_client, robot.quadruped
+        if given.payload_kg:
+            robot.SetBaseMass(client.getDynamicsInfo(body, BASE_LINK)[0] + given.payload_kg)
+        if given.foot_friction != 1:
+            drawn = client.getDynamicsInfo(body, FOOT_LINK)[1]
+            robot.SetFootFriction(drawn * given.foot_friction)
+        if given.motor_strength != 1:
+            motors._torque_table = [one * given.motor_strength for one in motors._torque_table]
 
     def seed(self, seed: int | None = None) -> Any:
         """Seeds the observation noise, which has its own generator, and the environment."""

@@ -45,11 +45,10 @@ def make_environment(
         ParameterError: an unknown id, or an environment that cannot be made or used here.
     """
     if max_episode_steps is not None:
-        allowed = "env steps; or None"
-        max_episode_steps = check_int("max_episode_steps", max_episode_steps, 1, MANY, allowed)
+        max_episode_steps = check_int("max_episode_steps", max_episode_steps, 1, MANY, "or None")
     if seed is not None:
         seed = check_int("seed", seed, 0, MAX_SEED, "or None")
-    maker, parameter = _maker(name), "env_name" if isinstance(name, str) else "make_env"
+    maker, parameter = constructor(name), "env_name" if isinstance(name, str) else "make_env"
     from labkit.environments.adapt import GymEnvironment  # imports TensorFlow
 
     try:
@@ -64,7 +63,7 @@ def make_environment(
     return env
 
 
-def _maker(source: Any) -> Callable[[], Any]:
+def constructor(source: Any) -> Callable[[], Any]:
     """What makes the environment: a registered id's constructor, or the user's own."""
     if callable(source):
         return source
@@ -89,64 +88,50 @@ def _maker(source: Any) -> Callable[[], Any]:
 
 
 def check_name(name: str) -> None:
-    """Rejects an id that is not registered; the error often has a similar one that is.
-
-    In `gymnasium:module:Id` Gymnasium imports the module when it makes the environment.
-
-    Raises:
-        ParameterError: `name` is not registered, or Gymnasium is not installed.
-    """
+    """Rejects an id that is not registered; the error often has a similar one that is."""
     short = name.removeprefix(PREFIX)
     try:
         if name == short:
             with quiet():
                 import pybullet_envs  # noqa: F401  (importing it registers its environments)
             gym.spec(name)
-        elif ":" not in short:
+        elif ":" not in short:  # `gymnasium:module:Id` is registered when it is made
             import gymnasium
 
             gymnasium.spec(short)
     except Exception as error:  # each library has its own
-        missing = isinstance(error, ModuleNotFoundError)
-        hint = "; pip install '.[gymnasium]' in labkit's folder" if missing else ""
-        allowed = f"a registered id of Gym, or gymnasium:Id ({first_line(error)}{hint})"
+        allowed = f"a registered id of Gym, or gymnasium:Id ({first_line(error)})"
         raise invalid("env_name", name, allowed) from None
 
 
 def check_separate(
     collect_env: "PyEnvironment", eval_env: "PyEnvironment", parameter: str | None = None
 ) -> None:
-    """Rejects one environment in two roles: an evaluation would disturb the collection.
-
-    Raises:
-        ParameterError: names `parameter`, or the one that chose `collect_env`.
-    """
+    """Rejects one environment in two roles: an evaluation would disturb the collection."""
     if raw_env(collect_env) is raw_env(eval_env):
-        parameter = parameter or collect_env.gym.parameter
-        wanted = "two environments, a new one each time it is made"
-        raise ParameterError(f"`{parameter}` must give {wanted}, got the same one twice")
+        wanted = "two environments, a new one each time it is made, got the same one twice"
+        raise ParameterError(f"`{parameter or collect_env.gym.parameter}` must give {wanted}")
 
 
 def check_specs(env: "PyEnvironment", parameter: str | None = None) -> None:
-    """Rejects what SAC cannot train on: anything but flat observations and bounded actions.
-
-    Raises:
-        ParameterError: names `parameter`, or the one that chose the environment, and its shapes.
-    """
-    problem, action = "", env.action_spec()
-    for kind, spec in {"observations": env.observation_spec(), "actions": action}.items():
+    """Rejects what SAC cannot train on: anything but flat observations and bounded actions."""
+    parameter, name = parameter or env.gym.parameter, environment_name(env)
+    for kind, spec in {
+        "observations": env.observation_spec(),
+        "actions": env.action_spec(),
+    }.items():
         shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
-        if not problem and (shape is None or len(shape) != 1 or dtype != np.float32):
+        if shape is None or len(shape) != 1 or dtype != np.float32:
             found = f"this one has {kind} of shape {shape} and dtype {dtype}"
-            problem = f"whose {kind} are one vector of real numbers (wrap it); {found}"
-    if not problem:  # TF-Agents turns an infinite bound into the largest float32
-        low, high = np.min(action.minimum), np.max(action.maximum)
-        if max(-low, high) > MAX_ACTION or not np.all(action.minimum < action.maximum):
-            found = f"those of this one range from {low:g} to {high:g}"
-            problem = f"whose actions have two bounds within ±{MAX_ACTION:g} (wrap it); {found}"
-    if problem:
-        parameter = parameter or env.gym.parameter
-        raise invalid(parameter, environment_name(env), f"an environment {problem}")
+            wanted = (
+                f"an environment whose {kind} are one vector of real numbers (wrap it); {found}"
+            )
+            raise invalid(parameter, name, wanted)
+    low, high = np.min(spec.minimum), np.max(spec.maximum)  # infinity is the largest float32 here
+    if max(-low, high) > MAX_ACTION or not np.all(spec.minimum < spec.maximum):
+        found = f"those of this one range from {low:g} to {high:g}"
+        wanted = f"an environment whose actions have two bounds within ±{MAX_ACTION:g} (wrap it)"
+        raise invalid(parameter, name, f"{wanted}; {found}")
 
 
 def raw_env(env: "PyEnvironment") -> Any:
@@ -168,8 +153,8 @@ def step_seconds(env: "PyEnvironment") -> float:
     if hasattr(raw, "minitaur"):
         return raw._time_step * raw._action_repeat
     # Robots of PyBullet; CartPole; the pendulum, and Gymnasium's robots of MuJoCo.
-    found = [getattr(getattr(raw, "scene", None), "dt", None), getattr(raw, "tau", None)]
-    found += [getattr(raw, "dt", None)]
+    scene = getattr(raw, "scene", None)
+    found = [getattr(scene, "dt", None), getattr(raw, "tau", None), getattr(raw, "dt", None)]
     rates = [raw.metadata.get(key) for key in ("render_fps", "video.frames_per_second")]
     return next(one for one in [*found, *(1 / rate for rate in rates if rate), 0.02] if one)
 

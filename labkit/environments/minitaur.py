@@ -46,9 +46,12 @@ class BatchedMinitaurEnv(minitaur_gym_env.MinitaurBulletEnv):
         position, orientation = client.getBasePositionAndOrientation(robot.quadruped)
         torques = robot.GetMotorTorques()
         reward = self._reward_of(position, torques, velocities)
+        up = client.getMatrixFromQuaternion(orientation)[6:]
+        fallen = up[2] < 0.85 or position[2] < 0.13
+        done = fallen or math.hypot(*position[:2]) > self._distance_limit
         observed = [*angles.tolist(), *velocities.tolist(), *torques.tolist(), *orientation]
         self._observation = observed
-        return np.array(observed), reward, self._terminated(position, orientation), {}
+        return np.array(observed), reward, done, {}
 
     def _reward_of(self, position: Any, torques: np.ndarray, velocities: np.ndarray) -> float:
         before, self._last_base_position = self._last_base_position, position
@@ -56,17 +59,8 @@ class BatchedMinitaurEnv(minitaur_gym_env.MinitaurBulletEnv):
         drift, shake = -abs(position[1] - before[1]), -abs(position[2] - before[2])
         energy = np.abs(np.dot(torques, velocities)) * self._time_step
         self._objectives.append([forward, energy, drift, shake])
-        return (
-            self._distance_weight * forward
-            - self._energy_weight * energy
-            + self._drift_weight * drift
-            + self._shake_weight * shake
-        )
-
-    def _terminated(self, position: Any, orientation: Any) -> bool:
-        up = self._pybullet_client.getMatrixFromQuaternion(orientation)[6:]
-        fallen = up[2] < 0.85 or position[2] < 0.13
-        return fallen or math.sqrt(position[0] ** 2 + position[1] ** 2) > self._distance_limit
+        walked = self._distance_weight * forward - self._energy_weight * energy
+        return walked + self._drift_weight * drift + self._shake_weight * shake
 
 
 class BatchedMinitaur(minitaur.Minitaur):
@@ -91,21 +85,16 @@ class BatchedMinitaur(minitaur.Minitaur):
             motor_commands, *self.read_joints()
         )
         if self._motor_overheat_protection:
-            self._count_overheating(torques.tolist())
+            limit = minitaur.OVERHEAT_SHUTDOWN_TIME / self.time_step
+            for motor, torque in enumerate(torques.tolist()):
+                hot = abs(torque) > minitaur.OVERHEAT_SHUTDOWN_TORQUE
+                self._overheat_counter[motor] = self._overheat_counter[motor] + 1 if hot else 0
+                if self._overheat_counter[motor] > limit:
+                    self._motor_enabled_list[motor] = False
         applied = np.multiply(torques, self._motor_direction)
         self._applied_motor_torque = applied
-        client = self._pybullet_client
+        forces = np.where(self._motor_enabled_list, applied, 0.0).tolist()
+        client, motors = self._pybullet_client, self._motor_id_list
         client.setJointMotorControlArray(
-            self.quadruped,
-            self._motor_id_list,
-            client.TORQUE_CONTROL,
-            forces=np.where(self._motor_enabled_list, applied, 0.0).tolist(),
+            self.quadruped, motors, client.TORQUE_CONTROL, forces=forces
         )
-
-    def _count_overheating(self, torques: list[float]) -> None:
-        limit = minitaur.OVERHEAT_SHUTDOWN_TIME / self.time_step
-        for motor, torque in enumerate(torques):
-            hot = abs(torque) > minitaur.OVERHEAT_SHUTDOWN_TORQUE
-            self._overheat_counter[motor] = self._overheat_counter[motor] + 1 if hot else 0
-            if self._overheat_counter[motor] > limit:
-                self._motor_enabled_list[motor] = False

@@ -154,11 +154,10 @@ def _panels(count: int) -> Iterator[tuple[Figure, list[Axes]]]:
 
 
 def _draw_scalars(panels: list[Axes], metrics: pd.DataFrame, names: list[str]) -> None:
-    for axes, name, color in zip(
-        panels, names, itertools.cycle((BLUE, ORANGE, GREEN, PURPLE)), strict=False
-    ):
+    colors = itertools.cycle((BLUE, ORANGE, GREEN, PURPLE))
+    for axes, name in zip(panels, names, strict=True):
         values = column(metrics, "gradient_step", name)
-        draw_line(axes, values, color)
+        draw_line(axes, values, next(colors))
         # On a linear axis, a range of more than a factor of 30 shows only its largest values.
         if 0 < values.min() < values.max() / 30:
             axes.set_yscale("log")

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont, ImageOps
 
 from labkit.environments.make import environment_name, forward_position, raw_env
-from labkit.errors import ParameterError, RunError, first_line
+from labkit.errors import ParameterError, first_line
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -34,15 +34,12 @@ def frame(env: "PyEnvironment", width: int = 480, height: int = 360) -> np.ndarr
 
     Raises:
         ParameterError: the environment was not reset, or cannot be drawn.
-        RunError: MuJoCo cannot draw on this machine.
     """
     if (camera := _camera(env)) is not None:
         return _robot(client_of(env), camera, (width, height))
     try:
         picture = np.asarray(env.gym.render(mode="rgb_array"), np.uint8)
         image = Image.fromarray(picture).convert("RGB")
-    except RunError:
-        raise
     except Exception as error:  # an environment may fail in any way where it has no picture
         found = f"render(mode='rgb_array'): {type(error).__name__}: {first_line(error)}"
         raise ParameterError(f"{environment_name(env)} cannot be drawn: {found}") from None

@@ -29,18 +29,18 @@ class NStepWriter:
 
     def write(self, step: Transition) -> None:
         """Adds one env step; writes the window that is now full."""
-        self._open = [self._extended(window, step) for window in self._open]
+        self._open = [
+            window._replace(
+                reward=window.reward + self._gamma * window.discount * step.reward,
+                discount=window.discount * (self._gamma * step.discount),
+                next_observation=step.next_observation,
+            )
+            for window in self._open
+        ]
         reward, discount = np.float32(step.reward), np.float32(step.discount)
         self._open.append(step._replace(reward=reward, discount=discount))
         if len(self._open) == self._n_step:
             self._write(self._open.pop(0))
-
-    def _extended(self, window: Transition, step: Transition) -> Transition:
-        return window._replace(
-            reward=window.reward + self._gamma * window.discount * step.reward,
-            discount=window.discount * (self._gamma * step.discount),
-            next_observation=step.next_observation,
-        )
 
     def end(self) -> None:
         """Writes the windows that are not full: the episode, or the collection, is over."""

@@ -9,13 +9,10 @@ import numpy.typing as npt
 
 
 def write(file: Path, arrays: Mapping[str, npt.ArrayLike]) -> None:
-    """Writes arrays by name, as `np.savez` does; `np.load` reads them.
+    """Writes arrays by name for `np.load`; raises an OSError if the disk is full or gone.
 
     `np.savez` leaves its archive open when a write fails, and Python prints a traceback when it
     deletes that archive.
-
-    Raises:
-        OSError: the disk is full or gone.
     """
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():

@@ -1,8 +1,7 @@
 """A Reverb table of transitions: how to write, sample, save and restore it.
 
-A transition is one row (see `transitions`) in one column of one step. The same transition as a
-two-step trajectory of six columns holds the same numbers, but Reverb needs two to four times the
-CPU time to write and to sample it (notebook 01, section 10).
+A transition is one row (see `transitions`) in one column of one step. As a two-step trajectory of
+six columns it would take two to four times the CPU time (notebook 01, section 10).
 """
 
 import contextlib
@@ -14,13 +13,7 @@ import numpy as np
 import reverb
 import tensorflow as tf
 
-from labkit.errors import (
-    START_SECONDS,
-    ParameterError,
-    ServerGoneError,
-    StalledError,
-    poll,
-)
+from labkit.errors import START_SECONDS, ServerGoneError, StalledError, poll
 from labkit.replay.server import LimiterState, connect, limiter_state, start_server
 from labkit.replay.transitions import (
     SAMPLE_TIMEOUT_SECONDS,
@@ -31,7 +24,7 @@ from labkit.replay.transitions import (
     recent_share,
     untuned,
 )
-from labkit.runtime import bypass_proxy, quiet
+from labkit.runtime import quiet
 
 TABLE = "transitions"
 RECENT = "recent transitions"  # the newest ones; their data are those of `TABLE`, stored once
@@ -40,27 +33,21 @@ UNCONFIRMED = 16  # transitions without a confirmation before the writer waits; 
 
 
 def open_dataset(address: str, batch_size: int, timeout: int, recent: int = 0) -> tf.data.Dataset:
-    """Batches of rows `[batch_size, width] float32` and their info, drawn without end.
+    """Batches of rows `[batch_size, width] float32` and their info from the server at `host:port`.
 
-    If `recent` is not 0, a share of each batch comes from the table of recent transitions; see
-    `transitions.recent_share`. Two batches are prefetched, so that sampling overlaps training.
-    After `timeout` seconds without a sample from the server at `address`, `host:port`, the dataset
-    ends.
+    If `recent` is not 0, `recent_share` of each batch comes from the table of recent transitions.
+    Two batches are prefetched, so that sampling overlaps training. The dataset ends after `timeout`
+    seconds without a sample.
     """
-    bypass_proxy(address.rpartition(":")[0])
     share = recent_share(batch_size, recent)
     rows = _rows(address, TABLE, batch_size - share, timeout)
     if share:
-        both = tf.data.Dataset.zip((_rows(address, RECENT, share, timeout), rows))
-        rows = both.map(tf.autograph.experimental.do_not_convert(joined))
+        rows = joined(_rows(address, RECENT, share, timeout), rows)
     return untuned(rows.prefetch(2))
 
 
 def _rows(address: str, table: str, batch_size: int, timeout: int) -> tf.data.Dataset:
-    """Batches of rows of one table, and the info of each; see `BatchSource.dataset`.
-
-    It is chosen after batching: a `map` over single items would cost five times as much.
-    """
+    """Batches of rows of one table, and the info of each; see `BatchSource.dataset`."""
     samples = reverb.TrajectoryDataset.from_table_signature(
         address,
         table,
@@ -69,13 +56,13 @@ def _rows(address: str, table: str, batch_size: int, timeout: int) -> tf.data.Da
         rate_limiter_timeout_ms=1000 * timeout,
         get_signature_timeout_secs=SAMPLE_TIMEOUT_SECONDS,
     )
-    batches = samples.batch(batch_size, drop_remainder=True)
 
     @tf.autograph.experimental.do_not_convert  # AutoGraph's files outlast a killed process
     def rows_and_info(sample: reverb.ReplaySample) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         return sample.data["row"], {"key": sample.info.key, "probability": sample.info.probability}
 
-    return batches.map(rows_and_info)
+    # Mapped after batching: a `map` over single items would cost five times as much.
+    return samples.batch(batch_size, drop_remainder=True).map(rows_and_info)
 
 
 def table_state(client: reverb.Client, seconds: float = START_SECONDS) -> LimiterState:
@@ -86,18 +73,12 @@ def table_state(client: reverb.Client, seconds: float = START_SECONDS) -> Limite
     """
     try:
         return poll(lambda: limiter_state(client, TABLE), StalledError, seconds)
-    except StalledError:
-        raise ServerGoneError(
-            f"no Reverb server with a table {TABLE!r} answered at {client.server_address} for "
-            f"{seconds:g} s"
-        ) from None
+    except StalledError as error:
+        raise ServerGoneError(f"{error}, and none did for {seconds:g} s") from None
 
 
 class TransitionWriter:
-    """Writes transitions into the tables of the server at `address`, `host:port`.
-
-    If `recent` is not 0, the server has a table of recent transitions, too.
-    """
+    """Writes transitions to the server at `host:port`, to both tables if `recent` is not 0."""
 
     def __init__(self, address: str, recent: int = 0):
         self.address, self._client = address, connect(address)
@@ -117,8 +98,7 @@ class TransitionWriter:
     def flush(self, unconfirmed: int = 0) -> None:
         """Waits until everything written, except the last `unconfirmed` rows, can be sampled.
 
-        Raises:
-            StalledError: the server is gone, or took longer than `SAMPLE_TIMEOUT_SECONDS`.
+        For the errors see `check`.
         """
         begin = time.monotonic()
         while True:
@@ -140,10 +120,7 @@ class TransitionWriter:
         except reverb.ReverbError:
             raise ServerGoneError(f"{server} no longer answers") from None
         if waited > SAMPLE_TIMEOUT_SECONDS:
-            raise StalledError(
-                f"{server} answers, but its table accepted and returned nothing for "
-                f"{SAMPLE_TIMEOUT_SECONDS} s"
-            )
+            raise StalledError(f"{server} answers, but took and gave no row for {waited:.0f} s")
 
     def drop(self) -> None:
         """Closes the writer without a flush; what is not yet confirmed is lost."""
@@ -183,9 +160,6 @@ class ReverbReplay(TransitionWriter):
     For the arguments see `packed_table` and `start_server`. A snapshot overrides `limiter`. If
     `recent` is not 0, a second table has as many of the newest rows, at most `capacity`; see
     `open_dataset`. Counters, sizes and the limiter are those of the first table.
-
-    Raises:
-        ParameterError: the snapshot is not complete.
     """
 
     def __init__(
@@ -200,13 +174,10 @@ class ReverbReplay(TransitionWriter):
     ):
         self._recent = min(recent, capacity)
         self.layout, self.capacity, self._folder = layout, capacity, folder
-        self.sample_timeout = SAMPLE_TIMEOUT_SECONDS
-        self._limiter, self._port = limiter, port
+        self.sample_timeout, self._limiter, self._port = SAMPLE_TIMEOUT_SECONDS, limiter, port
         self._start(snapshot)
 
     def _start(self, snapshot: Path | None) -> None:
-        if snapshot is not None:
-            _check_complete(snapshot)
         tables = [packed_table(self.layout, self.capacity, self._limiter)]
         if self._recent:
             tables.append(packed_table(self.layout, self._recent, name=RECENT))
@@ -226,30 +197,21 @@ class ReverbReplay(TransitionWriter):
         """See `open_dataset`."""
         return open_dataset(self.address, batch_size, self.sample_timeout, self._recent)
 
-    def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
-        """Draws rows `[batches * batch_size, width] float32` once.
+    def sample(self, batch_size: int) -> np.ndarray:
+        """Draws rows `[batch_size, width] float32` once.
 
         Raises:
             StalledError: the table is empty, or its rate limiter blocked some of them.
         """
-        drawn: list[np.ndarray] = []
-        # Each new sampler logs its first connection. When the time limit is reached, the dataset
-        # ends or raises.
+        # Each new sampler logs its connection. At the time limit the dataset ends or raises.
         with quiet(), contextlib.suppress(tf.errors.DeadlineExceededError):
-            drawn.extend(
-                rows for rows, _ in self.dataset(batch_size).take(batches).as_numpy_iterator()
-            )
-        if len(drawn) < batches:
-            raise StalledError(
-                f"the replay table gave {len(drawn)} of {batches} batches of {batch_size} "
-                f"transitions, and no more for {self.sample_timeout} s"
-            )
-        return np.concatenate(drawn)
+            for rows, _ in self.dataset(batch_size).take(1).as_numpy_iterator():
+                return rows
+        what = f"the replay table gave no batch of {batch_size} transitions"
+        raise StalledError(f"{what} within {self.sample_timeout} s")
 
     def save(self, target: Path) -> None:
         """Writes a snapshot to the new directory `target`: items, order, priorities, counters.
-
-        Reverb keeps one snapshot and deletes the others in its folder, so each is moved out of it.
 
         Raises:
             RuntimeError, OSError: it could not be written.
@@ -257,15 +219,10 @@ class ReverbReplay(TransitionWriter):
         self.flush()
         with quiet():
             snapshot = self._client.checkpoint()
-        shutil.move(snapshot, target)
+        shutil.move(snapshot, target)  # Reverb deletes all but the newest one in its folder
 
     def restore(self, snapshot: Path) -> None:
-        """Restarts the server with the contents of a snapshot.
-
-        Raises:
-            ParameterError: there is no complete snapshot.
-        """
-        _check_complete(snapshot)
+        """Restarts the server with the contents of a snapshot that `save` wrote."""
         self.close()
         self._start(snapshot)
 
@@ -276,13 +233,3 @@ class ReverbReplay(TransitionWriter):
             super().close()
             with quiet():
                 server.stop()
-
-
-def _check_complete(snapshot: Path) -> None:
-    """Rejects what Reverb would take for an empty table, or what would end this process."""
-    for name in ("DONE", "tables.tfrecord", "chunks.tfrecord", "items.tfrecord"):
-        file = snapshot / name
-        if not file.exists():
-            raise ParameterError(f"{file} is missing: this checkpoint cannot be used")
-        if name != "DONE" and file.stat().st_size == 0:
-            raise ParameterError(f"{file} is damaged: it is empty")

@@ -1,7 +1,7 @@
 """A Reverb server: its port, its start, and what it reports about a table."""
 
-import errno
 import functools
+import ipaddress
 import shutil
 import socket
 import tempfile
@@ -9,32 +9,23 @@ import weakref
 from pathlib import Path
 
 import attrs
+import psutil
 import reverb
 
-from labkit.errors import ParameterError, StalledError, first_line, storage
+from labkit.errors import StalledError, storage
 from labkit.parameters import check_int, invalid
 from labkit.runtime import bypass_proxy, quiet
 
 
 def check_port(port: object) -> int:
-    """Rejects a port that another program listens on; Reverb would share it silently.
-
-    Raises:
-        ParameterError: one line that names the port; also for a number that is not a port.
-    """
+    """Rejects a port that another program listens on: Reverb would share it silently."""
     number = check_int("port", port, 1024, 65_535, "TCP port, or 0 for a free one")
-    for family, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # skips closed ones
         try:
-            with socket.socket(family, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # skips closed ones
-                if family == socket.AF_INET6:
-                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                probe.bind((anywhere, number))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise invalid("port", port, "free: another program listens there") from None
-            if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # no IPv6 here
-                raise
+            probe.bind(("", number))
+        except OSError:
+            raise invalid("port", port, "free: another program listens there") from None
     return number
 
 
@@ -45,35 +36,19 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-WARNING = (
-    "note: Reverb servers listen on every network interface without a password, and other hosts "
-    "may reach this one; see Safety in the README"
-)
-
-
 def faces_outward() -> bool:
-    """Whether this host has an address at which other hosts could reach a Reverb server.
-
-    Nothing is sent: connecting a datagram socket only asks the kernel which of its addresses it
-    would use.
-    """
-    for family, somewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as asked:
-                asked.connect((somewhere, 9))
-                address = asked.getsockname()[0]
-        except OSError:  # no route that way
-            continue
-        if not address.startswith("127.") and address not in ("::1", "::"):
-            return True
-    return False
+    """Whether this host has an address at which other hosts could reach a Reverb server."""
+    cards = psutil.net_if_addrs().values()
+    found = [one.address for card in cards for one in card if one.family != psutil.AF_LINK]
+    return not all(ipaddress.ip_address(address).is_loopback for address in found)
 
 
 @functools.cache
 def warn_once() -> None:
-    """Prints `WARNING`, once in this process, if other hosts could reach a server here."""
+    """Prints a warning, once in this process, if other hosts could reach a server here."""
     if faces_outward():
-        print(WARNING)
+        what = "note: Reverb servers listen on every network interface without a password, and"
+        print(f"{what} other hosts may reach this one; see Safety in the README")
 
 
 def connect(address: str) -> reverb.Client:
@@ -98,30 +73,19 @@ def start_server(
         port: must be free, which Reverb does not check; None takes any free port.
 
     Raises:
-        ParameterError: the snapshot is damaged.
         StorageError: `folder` cannot be written.
+        RuntimeError: the snapshot is damaged.
     """
-    temporary = folder is None
-    folder = Path(tempfile.mkdtemp(prefix="labkit-reverb-")) if folder is None else folder
-    with storage(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+    place = folder or Path(tempfile.mkdtemp(prefix="labkit-reverb-"))
+    with storage(place):
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
     begin = None if snapshot is None else str(snapshot)
     with quiet():
-        checkpointer = reverb.checkpointers.DefaultCheckpointer(
-            str(folder), fallback_checkpoint_path=begin
-        )
-        try:
-            server = reverb.Server(tables, port, checkpointer=checkpointer)
-        except RuntimeError as error:
-            if temporary:
-                shutil.rmtree(folder, ignore_errors=True)
-            if snapshot is None:
-                raise
-            what = f"{snapshot} is damaged: Reverb reports {first_line(error)!r}"
-            raise ParameterError(what) from None
-    if temporary:
-        weakref.finalize(server, shutil.rmtree, folder, ignore_errors=True)
+        saver = reverb.checkpointers.DefaultCheckpointer(str(place), fallback_checkpoint_path=begin)
+        server = reverb.Server(tables, port, checkpointer=saver)
+    if folder is None:
+        weakref.finalize(server, shutil.rmtree, place, ignore_errors=True)
     return server
 
 
@@ -129,9 +93,9 @@ def start_server(
 class LimiterState:
     """What a server reports about one table: its size, its counters and its rate limiter.
 
-    The limiter bounds `balance` = inserts × samples_per_insert − samples. A sample may not take it
-    below `min_diff`, and an insert may not take it above `max_diff`. Samples are blocked while the
-    table is smaller than `min_size`; inserts up to that size are always allowed.
+    A sample may not take `balance` below `min_diff`, and an insert may not take it above
+    `max_diff`. Samples are blocked while the table is smaller than `min_size`; inserts up to that
+    size are always allowed.
     """
 
     table: str
@@ -157,15 +121,10 @@ def limiter_state(client: reverb.Client, table: str) -> LimiterState:
         StalledError: no server answers, or it has no such table.
     """
     try:
-        tables = client.server_info(timeout=2)
-    except (RuntimeError, reverb.ReverbError):
-        raise StalledError(f"no Reverb server answers at {client.server_address}") from None
-    if table not in tables:
-        names = ", ".join(repr(name) for name in sorted(tables))
-        raise StalledError(
-            f"the server at {client.server_address} has no table {table!r}; it has {names}"
-        )
-    info = tables[table]
+        info = client.server_info(timeout=2)[table]
+    except (RuntimeError, reverb.ReverbError, KeyError):
+        server = f"Reverb server with a table {table!r}"
+        raise StalledError(f"no {server} answers at {client.server_address}") from None
     rates = info.rate_limiter_info
     return LimiterState(
         table=table,

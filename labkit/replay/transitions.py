@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # TensorFlow takes seconds to load, and a collector does with
     from tf_agents.environments.py_environment import PyEnvironment
 
 SAMPLE_TIMEOUT_SECONDS = 120
-Scalar = Any  # a float, a np.float32 or an array [] float32, whichever the environment gives
 
 
 class Transition(NamedTuple):
@@ -24,10 +23,8 @@ class Transition(NamedTuple):
 
     observation: np.ndarray  # [obs] float32, before the step
     action: np.ndarray  # [act] float32
-    reward: Scalar  # the discounted sum over n steps
-    discount: (
-        Scalar  # 0 after a termination, else γ^(n-1) (1 for one step), also after a truncation
-    )
+    reward: Any  # a number or an array [] float32: the discounted sum over n steps
+    discount: Any  # the same: 0 after a termination, else, also after a truncation, γ^(n-1)
     next_observation: np.ndarray  # [obs] float32, after the step, or after n steps
 
 
@@ -60,8 +57,7 @@ class BatchSource(Protocol):
         """Batches of rows `[batch_size, width] float32` and their `info`, without end.
 
         Rows are drawn uniformly, or half of them from the newest ones: see `recent_share`. `info`
-        has `key` `[batch_size]`, an integer that names the item, and `probability` `[batch_size]`,
-        with which its table drew it.
+        has each item's `key`, an integer, and the `probability` of its draw, each `[batch_size]`.
         """
 
     def save(self, target: Path) -> None:
@@ -70,9 +66,6 @@ class BatchSource(Protocol):
 
 class ReplayTable(BatchSource, Protocol):
     """A table of transitions in this process: `ReverbReplay` or `UniformReplay`."""
-
-    layout: Layout
-    capacity: int
 
     def write(self, transition: Transition) -> None:
         """Stores one transition; after the next `flush` at the latest it can be sampled."""
@@ -86,8 +79,8 @@ class ReplayTable(BatchSource, Protocol):
     def size(self) -> int:
         """Number of rows in the table."""
 
-    def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
-        """Draws rows `[batches * batch_size, width] float32` once."""
+    def sample(self, batch_size: int) -> np.ndarray:
+        """Draws rows `[batch_size, width] float32` once."""
 
     def restore(self, snapshot: Path) -> None:
         """Replaces the contents by a snapshot that `save` wrote."""
@@ -97,17 +90,13 @@ class ReplayTable(BatchSource, Protocol):
 
 
 def recent_share(batch_size: int, recent: int) -> int:
-    """How many rows of a batch are drawn from the newest transitions: half of them, rounded down.
+    """How many rows of a batch are drawn from the newest `recent` transitions: half of them.
 
     A reward that was summed over several steps is that of the policy that collected it, so old
     transitions say too little about a policy that has improved since. But without them the critics
     may forget what they teach, such as how a robot falls. Wang and Ross (2019), "Boosting Soft
     Actor-Critic: Emphasizing Recent Experience without Forgetting the Past", draw from ever newer
-    transitions; a fixed half needs one parameter fewer.
-
-    Args:
-        batch_size: rows of a batch.
-        recent: how many transitions count as new; 0 for a batch drawn from all alike.
+    transitions; a fixed half needs one parameter fewer. If `recent` is 0, all are drawn alike.
     """
     return batch_size // 2 if recent else 0
 
@@ -120,9 +109,8 @@ def layout_of(env: "PyEnvironment") -> Layout:
 def pack(transition: Transition) -> np.ndarray:
     """One transition as a row `[width] float32`."""
     observation, action, reward, discount, next_observation = transition
-    return np.concatenate(
-        [observation, action, [reward, discount], next_observation], dtype=np.float32
-    )
+    row: list[Any] = [observation, action, [reward, discount], next_observation]
+    return np.concatenate(row, dtype=np.float32)
 
 
 def split(rows: "tf.Tensor", layout: Layout) -> Transition:
@@ -133,18 +121,21 @@ def split(rows: "tf.Tensor", layout: Layout) -> Transition:
     return Transition(observation, action, reward[:, 0], discount[:, 0], next_observation)
 
 
-def joined(*batches: Any) -> Any:
-    """One batch of several: rows and info, each concatenated; for `Dataset.map`."""
+def joined(*datasets: "tf.data.Dataset") -> "tf.data.Dataset":
+    """Batches of several datasets, whose rows and info are concatenated."""
     import tensorflow as tf
 
-    return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *batches)
+    def join(*batches: Any) -> Any:
+        return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *batches)
+
+    return tf.data.Dataset.zip(datasets).map(tf.autograph.experimental.do_not_convert(join))
 
 
 def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
     """The dataset without tf.data's autotuning, so that its iterators are freed at once.
 
-    The tuning thread sleeps up to a minute between two checks, and the destructor of an iterator
-    waits for it. So a later cell would hang, wherever Python happens to collect garbage.
+    The destructor of an iterator waits for the tuning thread, which sleeps up to a minute: a later
+    cell would hang, wherever Python happens to collect garbage.
     """
     import tensorflow as tf
 

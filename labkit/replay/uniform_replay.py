@@ -1,12 +1,7 @@
-"""Replay without Reverb: TF-Agents' `TFUniformReplayBuffer`, in this process, on any system.
+"""Replay without Reverb: TF-Agents' `TFUniformReplayBuffer`, in this process, on any system."""
 
-SAC learns from pairs of neighbouring steps. TF-Agents' SAC, unlike its DQN, does not mask a pair
-that joins two episodes. A table of transitions holds no such pair; `windows` drops them from a
-buffer of single steps.
-"""
-
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -33,35 +28,20 @@ class UniformReplay:
 
     All `capacity` rows are allocated now; a full table removes the oldest. Rows can be sampled from
     the next `flush` on: a batch does not depend on how far a collector in another thread has come,
-    so a run can be repeated.
-
-    If `recent` is not 0, a second buffer holds as many of the newest rows, at most `capacity`, and
-    gives a share of each batch; see `transitions.recent_share`.
+    so a run can be repeated. If `recent` is not 0, a second buffer holds as many of the newest
+    rows, at most `capacity`, and gives a share of each batch; see `transitions.recent_share`.
     """
 
     def __init__(self, layout: Layout, capacity: int, recent: int = 0):
-        self.layout, self.capacity, self._recent = layout, capacity, min(recent, capacity)
+        self.capacity, self._recent = capacity, min(recent, capacity)
         self.sample_timeout = SAMPLE_TIMEOUT_SECONDS
         spec = tf.TensorSpec([layout.width], tf.float32, "row")
         self._buffer = TFUniformReplayBuffer(spec, batch_size=1, max_length=capacity)
         self._newest = TFUniformReplayBuffer(spec, batch_size=1, max_length=self._recent or 1)
         self._staged: list[np.ndarray] = []
-
         buffers = (self._buffer, self._newest) if recent else (self._buffer,)
-        self._adders = [self._adder(buffer) for buffer in buffers]
-
-    def _adder(self, buffer: TFUniformReplayBuffer) -> Callable[[np.ndarray], None]:
-        """Compiles the storing of one row `[1, width]`.
-
-        One function for both buffers would never end: their critical sections share a name.
-        """
-        one = tf.TensorSpec([1, self.layout.width], tf.float32)
-
-        @tf.function(autograph=False, input_signature=[one])
-        def add(row: tf.Tensor) -> None:
-            buffer.add_batch(row)
-
-        return add
+        # One function for both would never end: their critical sections share a name.
+        self._adders = [_adder(buffer) for buffer in buffers]
 
     def write(self, transition: Transition) -> None:
         """Stores one transition; from the next `flush` on it can be sampled like any other."""
@@ -83,8 +63,6 @@ class UniformReplay:
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
         """Batches of rows `[batch_size, width] float32` and their info; see `BatchSource`."""
-        # Not converted: AutoGraph's files stay in the temporary folder if the process is killed.
-        plain = tf.autograph.experimental.do_not_convert
 
         def draws(buffer: TFUniformReplayBuffer, count: int) -> tf.data.Dataset:
             def draw(_: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -92,42 +70,33 @@ class UniformReplay:
                     # TensorFlow numbers the random operations of each function. Without another one
                     # here, both buffers would draw with the same numbers, and from the same places.
                     tf.random.uniform([])
-                rows, info = buffer.get_next(sample_batch_size=count)
+                rows, info = buffer.get_next(count)
                 return rows, {"key": info.ids, "probability": info.probabilities}
 
-            return tf.data.Dataset.counter().map(plain(draw))
+            # AutoGraph's files would stay in the temporary folder if the process is killed.
+            return tf.data.Dataset.counter().map(tf.autograph.experimental.do_not_convert(draw))
 
         share = recent_share(batch_size, self._recent)
         with quiet():  # TF-Agents warns that `get_next` is deprecated, but uses it in `as_dataset`
             rows = draws(self._buffer, batch_size - share)
             if share:
-                both = tf.data.Dataset.zip((draws(self._newest, share), rows))
-                rows = both.map(plain(joined))
+                rows = joined(draws(self._newest, share), rows)
         return untuned(rows)
 
-    def sample(self, batch_size: int, batches: int = 1) -> np.ndarray:
-        """Draws rows `[batches * batch_size, width] float32` once.
-
-        It does not use `dataset`: once TensorFlow is seeded, each new dataset draws the same rows.
-        """
+    def sample(self, batch_size: int) -> np.ndarray:
+        """Draws rows `[batch_size, width] float32` once."""
+        # Not from `dataset`: once TensorFlow is seeded, each new dataset draws the same rows.
         share = recent_share(batch_size, self._recent)
         parts = ((self._newest, share), (self._buffer, batch_size - share))
         with quiet():  # see `dataset`
-            drawn = [
-                buffer.get_next(sample_batch_size=batches * count)[0].numpy()
-                for buffer, count in parts
-                if count
-            ]
-        return np.concatenate(drawn)
+            return np.concatenate([buffer.get_next(n)[0] for buffer, n in parts if n])
 
     def save(self, target: Path) -> None:
         """Writes the contents to the new directory `target`."""
         self.flush()
         target.mkdir()
-        data, ids, last_id = self._buffer.variables()
-        size = self.size()
-        held = {"rows": data[:size], "ids": ids[:size], "last_id": last_id.numpy()}
-        npz.write(target / FILE, {name: np.asarray(array) for name, array in held.items()})
+        (rows, ids, last_id), size = self._buffer.variables(), self.size()
+        npz.write(target / FILE, {"rows": rows[:size], "ids": ids[:size], "last_id": last_id})
 
     def restore(self, snapshot: Path) -> None:
         """Replaces the contents by a snapshot that `save` wrote.
@@ -135,31 +104,31 @@ class UniformReplay:
         Raises:
             ParameterError: the file is missing, damaged or of another layout.
         """
+        self._staged.clear()
         try:
             with np.load(snapshot / FILE, allow_pickle=False) as file:
-                held = {name: file[name] for name in ("rows", "ids", "last_id")}
-        except Exception as error:  # zipfile, zlib, struct and numpy each raise another one
+                rows, ids, last_id = file["rows"], file["ids"], file["last_id"]
+            _fill(self._buffer, rows, ids, last_id)
+        except Exception as error:  # zipfile, zlib, numpy and TensorFlow each raise another one
             raise ParameterError(f"{snapshot / FILE} is missing or damaged: {error}") from None
-        size, *width = held["rows"].shape
-        if width != [self.layout.width] or size > self.capacity:
-            raise ParameterError(
-                f"{snapshot / FILE} holds rows {held['rows'].shape}, not up to "
-                f"{self.capacity} rows of {self.layout.width}"
-            )
-        self._staged.clear()
-        data, ids, last_id = self._buffer.variables()
-        data[:size].assign(held["rows"])
-        ids[:size].assign(held["ids"])
-        last_id.assign(held["last_id"])
-        self._refill(held["rows"][np.argsort(held["ids"].ravel())])
-
-    def _refill(self, rows: np.ndarray) -> None:
-        """Fills the buffer of the newest rows from all rows, oldest first."""
-        newest = rows[len(rows) - min(len(rows), self._recent) :]
-        data, ids, last_id = self._newest.variables()
-        data[: len(newest)].assign(newest)
-        ids[: len(newest)].assign(np.arange(len(newest)))
-        last_id.assign(len(newest) - 1)
+        oldest_first = rows[np.argsort(ids.ravel())]
+        newest = oldest_first[max(0, len(rows) - self._recent) :]
+        _fill(self._newest, newest, np.arange(len(newest)), len(newest) - 1)
 
     def close(self) -> None:
         """Does nothing: the memory is freed with the object."""
+
+
+def _adder(buffer: TFUniformReplayBuffer) -> Any:
+    @tf.function(autograph=False)
+    def add(row: tf.Tensor) -> None:
+        buffer.add_batch(row)
+
+    return add
+
+
+def _fill(buffer: TFUniformReplayBuffer, rows: np.ndarray, ids: np.ndarray, last_id: int) -> None:
+    held_rows, held_ids, held_last_id = buffer.variables()
+    held_rows[: len(rows)].assign(rows)
+    held_ids[: len(rows)].assign(ids)
+    held_last_id.assign(last_id)

@@ -32,7 +32,7 @@ class Actor:
         low: lower bounds of the action `[act]`.
         high: upper bounds.
         observation_scale: what observations `[obs]` are divided by; empty is 1.
-        seed: of the noise.
+        seed: of the exploration noise; None for the mean action.
     """
 
     def __init__(
@@ -103,10 +103,9 @@ class Actor:
 
 
 class ActorPolicy(Actor):
-    """The actor of an agent as it is now; `set_weights` follows its training.
+    """The actor of a TF-Agents SAC agent as it is now; `set_weights` follows its training.
 
-    Its actions equal those of TF-Agents' policies. `agent` is one of `labkit.sac.agent`; `seed` is
-    that of the exploration noise, None for the mean action.
+    Its actions equal those of TF-Agents' policies. `seed` is that of `Actor`.
     """
 
     def __init__(self, agent: Any, seed: int | None = None):

@@ -53,6 +53,8 @@ class ScaledCriticNetwork(critic_network.CriticNetwork):
     The scale lives in the network, so that a saved policy takes the environment's own numbers.
     """
 
+    _joint_layers: list[tf.keras.layers.Layer]
+
     def __init__(
         self,
         input_tensor_spec: Any,

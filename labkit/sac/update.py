@@ -3,6 +3,7 @@
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.types.experimental import GenericFunction as Compiled
 
 from labkit.replay.transitions import Layout, split
 from labkit.sac.agent import SeededSacAgent, trained_by
@@ -10,7 +11,6 @@ from labkit.strategy import replica_slice
 from labkit.symmetry import Reflection
 
 Metrics = dict[str, tf.Tensor]  # scalars by name
-Compiled = tf.types.experimental.GenericFunction
 
 
 def make_update(

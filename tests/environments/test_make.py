@@ -1,6 +1,5 @@
 """Environments by name or factory: what they are, and what is rejected before any work."""
 
-import re
 import sys
 
 import gym
@@ -18,7 +17,7 @@ from labkit.environments.make import (
     raw_env,
     step_seconds,
 )
-from labkit.errors import ParameterError, RunError
+from labkit.errors import ParameterError
 from labkit.replay.transitions import layout_of
 
 
@@ -157,7 +156,7 @@ BOUNDS = r"`make_env` must be an environment whose actions have two bounds withi
         (
             OfGymnasium,
             {"action_space": gymnasium.spaces.Discrete(2)},
-            r"`action_space` must be a Box of real numbers \(wrap .*, got Discrete\(2\)$",
+            r"`action_space` must be a Box of real numbers \(see .*, got Discrete\(2\)$",
         ),
         (
             OfGymnasium,
@@ -185,21 +184,7 @@ def test_an_error_of_the_user_s_own_constructor_is_shown_whole():
         make_environment(Unmakeable)
 
 
-def test_without_gymnasium_one_line_says_what_to_install(monkeypatch):
+def test_without_gymnasium_one_line_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    expected = re.escape("; pip install '.[gymnasium]' in labkit's folder), got 'gymnasium:Hopper")
-    with pytest.raises(ParameterError, match=expected):
+    with pytest.raises(ParameterError, match=r"import of gymnasium .*, got 'gymnasium:Hopper"):
         make.check_name("gymnasium:Hopper-v5")
-
-
-def test_a_machine_without_egl_is_told_what_to_install(monkeypatch):
-    env = make_environment("gymnasium:Hopper-v5", seed=0)
-    env.reset()
-
-    def render(mode):
-        raise AttributeError("'NoneType' object has no attribute 'eglQueryString'")
-
-    monkeypatch.setattr(raw_env(env).mujoco_renderer, "render", render)
-    expected = r"^nothing can be drawn here \('NoneType' .*\); MuJoCo needs EGL; on Debian: apt in"
-    with pytest.raises(RunError, match=expected):
-        env.gym.render()

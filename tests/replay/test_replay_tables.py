@@ -1,6 +1,8 @@
 """What is written is what is sampled, and no transition is made up between two episodes."""
 
+import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from scipy import stats
 from tf_agents.trajectories import time_step
 
 from labkit.errors import StalledError
-from labkit.replay import reverb_replay, transitions, uniform_replay
+from labkit.replay import reverb_replay, server, transitions, uniform_replay
 from labkit.replay.transitions import Transition
 from labkit.teaching import sac_checks
 
@@ -124,7 +126,7 @@ def test_half_of_a_batch_is_drawn_from_the_newest_transitions(with_recent):
     assert stats.chisquare(np.bincount(newest)[120:]).pvalue > 1e-6
     assert stats.chisquare(np.bincount(all_rows)[30:]).pvalue > 1e-6
     assert with_recent.size() == 100
-    assert with_recent.sample(9, batches=2).shape == (18, LAYOUT.width)
+    assert with_recent.sample(9).shape == (9, LAYOUT.width)
 
 
 def test_the_two_halves_of_a_batch_are_drawn_independently():
@@ -208,7 +210,7 @@ def test_a_full_writer_waits_for_the_server():
 def test_an_empty_table_does_not_hang(monkeypatch):
     monkeypatch.setattr(reverb_replay, "SAMPLE_TIMEOUT_SECONDS", 1)
     table = reverb_replay.ReverbReplay(LAYOUT, 100)
-    with pytest.raises(StalledError, match="gave 0 of 1 batches of 4 transitions"):
+    with pytest.raises(StalledError, match="gave no batch of 4 transitions"):
         table.sample(4)
     table.close()
 
@@ -220,8 +222,8 @@ def test_a_limiter_that_holds_samples_back_is_named(monkeypatch):
     for t in range(4):
         table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
     table.flush()
-    with pytest.raises(StalledError, match="gave 16 of 50 batches of 1 transitions"):
-        table.sample(1, 50)
+    with pytest.raises(StalledError, match="gave no batch of 50 transitions"):
+        table.sample(50)
     table.close()
 
 
@@ -231,3 +233,12 @@ def test_a_server_s_temporary_folder_goes_with_it(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("labkit-reverb-*"))) == 1
     table.close()
     assert list(Path(tmp_path).glob("labkit-reverb-*")) == []
+
+
+@pytest.mark.parametrize(("address", "warns"), [("127.0.0.1", False), ("192.0.2.7", True)])
+def test_a_port_that_other_hosts_reach_is_warned_about_once(monkeypatch, capsys, address, warns):
+    card = [SimpleNamespace(family=socket.AF_INET, address=address)]
+    monkeypatch.setattr(server.psutil, "net_if_addrs", lambda: {"card": card})
+    server.warn_once.cache_clear()
+    server.warn_once(), server.warn_once()
+    assert capsys.readouterr().out.count("without a password") == warns

@@ -136,7 +136,9 @@ def test_a_full_queue_is_named_and_its_items_stay_queued(client, capsys):
 
 
 def test_no_server_is_said_soon():
-    with pytest.raises(StalledError, match="no Reverb server answers at localhost:1"):
+    with pytest.raises(
+        StalledError, match="no Reverb server with a table 'two' answers at localhost:1"
+    ):
         rate_limiter.sample(reverb.Client("localhost:1"), "two", limit_seconds=30)
 
 

@@ -320,13 +320,13 @@ def test_random_streams_have_seeds_of_their_own(seen):
 
 
 def test_the_policy_that_collects_gets_newer_weights(seen):
-    newer = {call.flat.sum() for call in seen["set_weights"] if call.self._random is not None}
+    newer = {call.flat.sum() for call in seen["set_weights"] if call.self._temperature}
     assert len(newer) >= 3
 
 
 def test_evaluations_are_deterministic_and_play_their_own_episodes(seen):
     played = [call for call in seen["evaluate"] if call.seed != 99]  # 99: notebook 03, exercise 4
-    assert {call.policy._random for call in played} == {None}
+    assert {float(call.policy._temperature) for call in played} == {0.0}
     assert [call.episodes for call in played] == [2] * (STEPS // 16) + [3]
     interim, final = {call.seed for call in played[:-1]}, played[-1].seed
     assert interim == {7 + components.EVAL_SEED}
