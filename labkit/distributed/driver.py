@@ -107,7 +107,7 @@ def train_on_ray(
 class Driver:
     """Starts the actors, watches them, shows their progress, stops them, and writes `ray.json`.
 
-    That file holds what the run measured on Ray since its last start:
+    That file holds what the run measured on Ray since its last start::
 
         seconds, cpu_seconds     wall time; CPU time of each actor's present process
         inserts, samples         of the replay table

@@ -10,6 +10,7 @@ from labkit.distributed.replay_actor import ReplayClient, samples_per_batch
 from labkit.distributed.supervisor import fetch, process_status
 from labkit.distributed.workers import RunContext, silence_limit
 from labkit.errors import StalledError
+from labkit.replay.server import LimiterState
 from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, layout_of
 from labkit.runtime import seed_everything
 from labkit.sac.agent import create_agent
@@ -28,6 +29,8 @@ class LearnerActor:
         self._context, self._config, self._stop = context, context.config, threading.Event()
         self._learner: Learner | None = None
         self._phase, self._first_step = "warm-up", 0
+        self._table: LimiterState  # its counters, after the last call of gradient steps
+        self._mean_return: float  # of the rollout workers, at the last push
         self._saved_env_step = 0  # of the last checkpoint
         self._request: tuple[Any, dict[str, Any]] | None = None  # an evaluation: answer, facts
 
@@ -60,7 +63,7 @@ class LearnerActor:
         saved = checkpoint.latest(context.checkpoints)
         fetch("replay", replay.open.remote(saved.name if saved else ""))
         self._replay = ReplayClient(context, replay, silence_limit(config) + SAMPLE_TIMEOUT_SECONDS)
-        self._table = self._replay.state()  # its counters, after the last call of gradient steps
+        self._table = self._replay.state()
         seed_everything(config.seed)
         strategy = make_strategy(config.strategy, config.batch_size)
         env = context.environment(config.seed)  # for its shapes
