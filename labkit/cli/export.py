@@ -8,11 +8,13 @@ config.json, metrics.csv    of the run; replay.mp4, its video, if it has one
 """
 
 import importlib.util
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import numpy as np
 
@@ -87,18 +89,25 @@ def onnx_model(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def model_card(run_dir: Path, arrays: Mapping[str, np.ndarray]) -> str:
-    """The card in the format of Hugging Face, YAML and Markdown."""
+    """The card in the format of Hugging Face, YAML and Markdown; every value is escaped."""
     config, table, score = read_config(run_dir), read_metrics(run_dir), "none, it has not finished"
     if is_finished(run_dir, config):
         (*_, returns) = table.eval_returns[table.eval_returns.map(len) > 0]
         score = f"{np.mean(returns):.2f} ± {np.std(returns):.2f}, {len(returns)} episodes"
-    return Template(Path(__file__).with_name("model_card.md").read_text()).substitute(
-        env_name=config.env_name,
-        observation_size=len(arrays["kernel_0"]),
-        action_size=len(arrays["low"]),
-        score=score,
-        env_steps=table.env_step.max(),
-        gradient_steps=table.gradient_step.max(),
-        seed=config.seed,
-        commit=read_content(run_dir).get("commit"),
-    )
+    values: dict[str, Any] = {
+        "env_name": config.env_name,
+        "observation_size": len(arrays["kernel_0"]),
+        "action_size": len(arrays["low"]),
+        "score": score,
+        "env_steps": table.env_step.max(),
+        "gradient_steps": table.gradient_step.max(),
+        "seed": config.seed,
+        "commit": read_content(run_dir).get("commit"),
+    }
+    shown = {name: escape(value) for name, value in values.items()}
+    return Template(Path(__file__).with_name("model_card.md").read_text()).substitute(shown)
+
+
+def escape(value: object) -> str:
+    """A value as text for Markdown, in which no character is HTML or Markdown of its own."""
+    return re.sub(r"[^\w .,±+-]", lambda match: f"&#{ord(match[0])};", str(value))

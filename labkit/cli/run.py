@@ -116,8 +116,7 @@ class Execution:
                 message = f"{error.ename}: {error.evalue}".splitlines()[0]
             elif "Kernel died" in message:  # nbclient's and jupyter_client's
                 good = checkpoint.latest(self.run_dir / "checkpoints")
-                killed = "the kernel was killed (out of memory, or an env step that hung?)"
-                message = f"{killed}; last good checkpoint: {good}"
+                message = f"killed (out of memory? a hung env step?); last good checkpoint: {good}"
         tqdm.write(f"{output}: {message}", file=sys.stderr)
         return status
 

@@ -172,8 +172,7 @@ class Driver:
         env_steps = self.actors["replay"].status.get("inserts") or 0
         match learner.get("phase"):
             case "warm-up":
-                total = config.initial_collect_steps
-                display.show("warm-up", total, "env steps", min(env_steps, total))
+                display.show("warm-up", config.initial_collect_steps, "env steps", env_steps)
             case "training":
                 facts = {"env_steps": env_steps, "last_return": learner["last_return"]}
                 total, before = config.num_iterations, learner["first_step"]

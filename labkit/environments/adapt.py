@@ -5,6 +5,7 @@ import faulthandler
 import functools
 import os
 import random
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -143,6 +144,7 @@ class GymEnvironment(PyEnvironment):
         call that holds Python's lock. Arming and cancelling takes 40 µs.
         """
         with GENERATORS:
+            process = os.getpid()
             global_python, global_numpy = random.getstate(), np.random.get_bit_generator()
             random.setstate(self._python_state)
             np.random.set_bit_generator(self._numpy_generator)
@@ -151,6 +153,8 @@ class GymEnvironment(PyEnvironment):
             try:
                 yield
             finally:
+                if os.getpid() != process:  # one that the environment forked must not train, too
+                    os._exit(1)
                 if self.timeout:
                     faulthandler.cancel_dump_traceback_later()
                 self._python_state = random.getstate()
@@ -240,7 +244,16 @@ def _own_space(env: Any, name: str, kinds: str) -> gym.Space:
 @functools.cache
 def _stderr() -> int:
     """A copy of stderr's descriptor, which neither `quiet` nor Jupyter redirects."""
+    if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
+        with contextlib.suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGTSTP, _suspend)
     try:
         return os.dup(sys.stderr.fileno())
     except (AttributeError, OSError, ValueError):
         return os.dup(2)
+
+
+def _suspend(*_: Any) -> None:
+    """Ctrl-Z: without this, a limit reached while the process is suspended would end it."""
+    faulthandler.cancel_dump_traceback_later()
+    os.kill(os.getpid(), signal.SIGSTOP)

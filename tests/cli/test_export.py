@@ -222,3 +222,16 @@ def test_a_clip_overwrites_nothing(name, tmp_path, monkeypatch):
         "watch", TRACKED, "--out", name
     )
     assert Path("there.mp4").read_text() == "precious"
+
+
+def test_no_text_of_a_run_is_html_or_markdown_in_the_card(run, tmp_path):
+    attack = "<script>alert(1)</script> | [x](http://x) `y` ![z](a)\n# title"
+    content = json.loads((run / "config.json").read_text())
+    content["commit"] = attack
+    content["config"] |= {"env_name": re.sub(r"\s", "", attack), "symmetry_augmentation": False}
+    (run / "config.json").write_text(json.dumps(content))
+    assert labkit("export", run, "--out", tmp_path / "out").exit_code == 0
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "script" in text
+    for part in ("<", "[x]", "`y`", "![", "# title", "(http"):
+        assert part not in text.replace("hf upload <you>/<name>", ""), part

@@ -129,7 +129,7 @@ def test_papermill_that_was_interrupted_resumes_when_it_runs_again(tmp_path):
         ("raise KeyError('early')", "KeyError: 'early'"),
         (
             "import os; os.kill(os.getpid(), 9)",
-            r"the kernel was killed \(.*\); "
+            r"killed \(.*\); "
             "last good checkpoint: here/checkpoints/000000007",
         ),
         ("1", "RunError: the notebook left no finished run in here"),

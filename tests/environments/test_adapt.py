@@ -244,7 +244,7 @@ def test_the_methods_of_the_other_library_are_found_before_any_work(methods, lin
 # --- the time limit of a step
 
 PROGRAM = """
-import ctypes, time
+import ctypes, os, signal, subprocess, sys, time
 import gym, numpy as np
 from labkit.environments.make import make_environment
 
@@ -266,13 +266,20 @@ env.step(np.zeros(1, np.float32))
 print("ends", flush=True)
 """
 LOCKED = "ctypes.PyDLL(None).sleep(60)  # keeps Python's lock, as physics does"
+# Ctrl-Z, and `fg` later than the limit.
+SUSPENDED = (
+    "subprocess.Popen(['sh', '-c', f'sleep 2; kill -CONT {os.getpid()}']); "
+    "os.kill(os.getpid(), signal.SIGTSTP); time.sleep(0.2)"
+)
+# In a process that the environment forks, nothing of the program may run after `sys.exit`.
+FORKS = "pid = os.fork(); pid or sys.exit(); os.waitpid(pid, 0)"
 
 
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize(
     ("step", "status", "output"),
-    [(LOCKED, 1, "begins\n"), ("time.sleep(0.5)", 0, "begins\nends\n")],
-    ids=["hangs", "is slow"],
+    [(LOCKED, 1, "begins\n"), (SUSPENDED, 0, "begins\nends\n"), (FORKS, 0, "begins\nends\n")],
+    ids=["hangs", "is suspended", "forks"],
 )
 def test_a_step_that_hangs_ends_the_process(step, status, output):
     command = [sys.executable, "-c", PROGRAM.format(step=step)]
