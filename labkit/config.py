@@ -79,7 +79,6 @@ class SACConfig:
     learning_rate_decay_steps: int = integer(
         0, 0, MANY, "steps of an optimizer that halve its learning rate, 0 for no decay"
     )
-    critic_weight_decay: float = real(0.0, 0, 1, "factor of the squared weights in the loss")
     actor_update_period: int = integer(
         1, 1, 1_000, "gradient steps of the critics for each of the actor"
     )

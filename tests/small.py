@@ -36,7 +36,6 @@ OFF_DEFAULT = {
     "actor_learning_rate": 2e-3,
     "alpha_learning_rate": 4e-3,
     "learning_rate_decay_steps": 50,
-    "critic_weight_decay": 0.02,
     "actor_update_period": 2,
     "target_update_tau": 0.02,
     "target_update_period": 3,

@@ -32,17 +32,9 @@ class SeededSacAgent(sac_agent.SacAgent):
     (Fujimoto et al. 2018, section 5.2), and share one action of the actor in each state.
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        seed: int = 0,
-        actor_update_period: int = 1,
-        critic_weight_decay: float = 0.0,
-        **kwargs: Any,
-    ):
+    def __init__(self, *args: Any, seed: int = 0, actor_update_period: int = 1, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._seed, self.actor_update_period = seed, actor_update_period
-        self.critic_weight_decay = critic_weight_decay
 
     def gradient_step(
         self,
@@ -68,9 +60,6 @@ class SeededSacAgent(sac_agent.SacAgent):
         y = losses.critic_target(batch, targets, sample, alpha, gamma, scale)
         with tf.GradientTape() as tape:
             loss = critic_loss(losses.td_errors(batch, critics, y))
-            if self.critic_weight_decay:  # each replica has its share, as of the mean
-                penalty = tf.add_n([tf.nn.l2_loss(weight) for weight in critic[1]])
-                loss += self.critic_weight_decay * penalty / losses.replicas()
         found = {"critic_loss": _descend("critic loss", loss, tape, critic)}
         if train_actor:
             sample = self._sampler(ACTOR_NOISE)
@@ -177,7 +166,6 @@ def hyperparameters(config: SACConfig) -> dict[str, Any]:
         "critic_optimizer": _adam(config.critic_learning_rate, config),
         "alpha_optimizer": _adam(config.alpha_learning_rate, config),
         "actor_update_period": config.actor_update_period,
-        "critic_weight_decay": config.critic_weight_decay,
         "target_update_tau": config.target_update_tau,
         "target_update_period": config.target_update_period,
         "gamma": config.gamma,

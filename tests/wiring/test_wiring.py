@@ -253,10 +253,6 @@ REACHED = {  # field: (what was recorded, what must be; None is the value of the
     "actor_learning_rate": (schedules("initial_learning_rate"), {(1e-3, 2e-3, 4e-3)}),
     "alpha_learning_rate": (schedules("initial_learning_rate"), {(1e-3, 2e-3, 4e-3)}),
     "learning_rate_decay_steps": (schedules("decay_steps"), {(50, 50, 50)}),
-    "critic_weight_decay": (
-        agents(lambda agent: agent.critic_weight_decay),
-        {0.02},
-    ),
     "actor_update_period": (agents(lambda agent: agent.actor_update_period), {2}),
     "target_update_tau": (agents(lambda agent: agent._target_update_tau), {0.02}),
     "target_update_period": (agents(lambda agent: agent._target_update_period), {3}),
