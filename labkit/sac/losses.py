@@ -1,4 +1,6 @@
-"""The three losses of Soft Actor-Critic, as formulas::
+"""The three losses of Soft Actor-Critic, as formulas.
+
+Symbols::
 
     s, a, r, d, s'   a transition: observation, action, reward, discount, next observation
     Q₁, Q₂           the critics; Q̄₁, Q̄₂ their slow copies, the target critics
