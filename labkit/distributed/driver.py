@@ -172,13 +172,12 @@ class Driver:
         env_steps = self.actors["replay"].status.get("inserts") or 0
         match learner.get("phase"):
             case "warm-up":
-                display.show("warm-up", config.initial_collect_steps, "env steps", env_steps)
+                total = config.initial_collect_steps
+                display.show("warm-up", total, "env steps", min(env_steps, total))
             case "training":
                 facts = {"env_steps": env_steps, "last_return": learner["last_return"]}
                 total, before = config.num_iterations, learner["first_step"]
                 display.show("training", total, "it", learner["step"], before, **facts)
-            case "evaluation":
-                display.show("evaluation", config.num_eval_episodes, "episodes", 0)
 
     def _report(self, failed: SupervisedActor) -> None:
         """Prints and records what a failure cost; restarts the learner with its replay table."""

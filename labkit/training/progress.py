@@ -109,18 +109,10 @@ def progress(
         yield ticker
 
 
-class Phases:
+class Phases(contextlib.ExitStack):
     """Progress displays one after another, for the phases of a run."""
 
-    def __init__(self) -> None:
-        self._ticker: Ticker | None = None
-
-    def __enter__(self) -> "Phases":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._ticker:
-            self._ticker.close()
+    ticker: Ticker | None = None
 
     def show(
         self, label: str, total: int, unit: str, done: int, before: int = 0, **facts: Any
@@ -129,15 +121,10 @@ class Phases:
 
         `before` of them were done in earlier starts of the run, and do not count as speed.
         """
-        if self._ticker is None or self._ticker.label != label:
-            self.__exit__()
-            self._ticker = Ticker(label, total, unit, before)
-        self._ticker.reached(done, **facts)
-
-    def reached(self, label: str, done: int) -> None:
-        """Shows the count of a phase, which may have ended, if it is still shown."""
-        if self._ticker and self._ticker.label == label:
-            self._ticker.reached(done)
+        if self.ticker is None or self.ticker.label != label:
+            self.close()
+            self.ticker = self.enter_context(progress(label, total, unit, before))
+        self.ticker.reached(done, **facts)
 
 
 class LivePlot:
