@@ -45,9 +45,11 @@ def make_environment(
         ParameterError: an unknown id, or an environment that cannot be made or used here.
     """
     if max_episode_steps is not None:
-        max_episode_steps = check_int("max_episode_steps", max_episode_steps, 1, MANY, "or None")
+        max_episode_steps = check_int(
+            "max_episode_steps", max_episode_steps, 1, MANY, "env steps, or None"
+        )
     if seed is not None:
-        seed = check_int("seed", seed, 0, MAX_SEED, "or None")
+        seed = check_int("seed", seed, 0, MAX_SEED, "a seed, or None")
     maker, parameter = constructor(name), "env_name" if isinstance(name, str) else "make_env"
     from labkit.environments.adapt import GymEnvironment  # imports TensorFlow
 

@@ -20,6 +20,7 @@ from labkit.replay.uniform_replay import UniformReplay
 from labkit.teaching import fault_injection
 from labkit.teaching.rate_limiter import blocks_sample
 from labkit.training import checkpoint
+from labkit.training.records import describe
 
 LOCK = threading.Lock()
 
@@ -58,9 +59,9 @@ def test_only_reverb_can_be_written_to_from_other_processes(small_config):
 def test_a_run_of_another_environment_is_rejected_before_ray_starts(small_config, tmp_path):
     config = small_config(env_name="Line")
     run = labkit.open_run(tmp_path, config)
-    run.check_environment(labkit.make_environment(Line))
+    run.check_environment(describe(labkit.make_environment(Line)))
     rows = UniformReplay(Layout(1, 1), 10)
-    checkpoint.save(tmp_path / "checkpoints", 7, [np.ones(1)], {"executor": "ray"}, rows)
+    checkpoint.save(tmp_path / "checkpoints", 7, [np.ones(1)], {}, rows)
     with pytest.raises(ParameterError, match="max_episode_steps: None there and 3 here"):
         labkit.train_on_ray(config, run=run, make_env=Line, max_episode_steps=3)
 
@@ -68,9 +69,10 @@ def test_a_run_of_another_environment_is_rejected_before_ray_starts(small_config
 def test_a_run_of_the_other_executor_is_rejected_before_ray_starts(small_config, tmp_path):
     config = small_config(env_name="Line")
     run = labkit.open_run(tmp_path, config)
+    run.check_environment({"executor": "local"})
     rows = UniformReplay(Layout(1, 1), 10)
-    checkpoint.save(tmp_path / "checkpoints", 7, [np.ones(1)], {"executor": "local"}, rows)
-    with pytest.raises(ParameterError, match=r"a run of labkit\.train_on_ray: labkit\.train "):
+    checkpoint.save(tmp_path / "checkpoints", 7, [np.ones(1)], {}, rows)
+    with pytest.raises(ParameterError, match=r"executor: local there and ray here"):
         labkit.train_on_ray(config, run=run, make_env=Line)
 
 
