@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 runtime.prepare()
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 __all__ = ["ActorPolicy", "ParameterError", "Run", "RunError", "SACConfig", "evaluate"]
 __all__ += ["make_environment", "open_run", "quiet", "start_run", "train", "train_on_ray"]
 
