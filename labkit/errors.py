@@ -2,13 +2,11 @@
 
 import contextlib
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 START_SECONDS = 180  # for a process that is being started, on a busy machine
-Result = TypeVar("Result")
 
 
 class _OneLineError(Exception):
@@ -89,23 +87,3 @@ def storage(path: Path) -> Iterator[None]:
         if not type(error).__module__.startswith("tensorflow"):
             raise
         raise StorageError(f"{path} cannot be written ({first_line(error)})") from None
-
-
-def poll(
-    attempt: Callable[[], Result],
-    retry_on: type[Exception],
-    seconds: float = START_SECONDS,
-    pause: float = 0.2,
-) -> Result:
-    """Calls `attempt` until it no longer raises `retry_on`, and returns its result.
-
-    There are `pause` seconds between two calls; the first error after `seconds` is raised.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return attempt()
-        except retry_on:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(pause)

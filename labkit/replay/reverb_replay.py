@@ -13,7 +13,7 @@ import numpy as np
 import reverb
 import tensorflow as tf
 
-from labkit.errors import START_SECONDS, ServerGoneError, StalledError, poll
+from labkit.errors import START_SECONDS, ServerGoneError, StalledError
 from labkit.replay.server import LimiterState, connect, limiter_state, start_server
 from labkit.replay.transitions import (
     SAMPLE_TIMEOUT_SECONDS,
@@ -71,10 +71,14 @@ def table_state(client: reverb.Client, seconds: float = START_SECONDS) -> Limite
     Raises:
         ServerGoneError: no answer within so many seconds.
     """
-    try:
-        return poll(lambda: limiter_state(client, TABLE), StalledError, seconds)
-    except StalledError as error:
-        raise ServerGoneError(f"{error}, and none did for {seconds:g} s") from None
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return limiter_state(client, TABLE)
+        except StalledError as error:
+            if time.monotonic() > deadline:
+                raise ServerGoneError(f"{error}, and none did for {seconds:g} s") from None
+        time.sleep(0.2)
 
 
 class TransitionWriter:
