@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = {path.stem[:2]: path for path in sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))}
 # As a user types them: whole floats, tuples as text, paths with a space.
 SMALL = {
-    "01": {"measured_items": 200},
+    "01": {"draws": "5e2"},
     "02": {
         "num_iterations": "2e1",
         "initial_collect_steps": 150,
@@ -152,7 +152,7 @@ def check(number: str, executed: nbformat.NotebookNode, folder: Path) -> None:
 
 
 # Films and pictures that each notebook shows at least.
-PICTURES = {"01": (0, 10), "02": (1, 7), "03": (5, 15), "04": (1, 5), "05": (0, 4), "06": (2, 3)}
+PICTURES = {"01": (0, 7), "02": (1, 7), "03": (5, 15), "04": (1, 5), "05": (0, 4), "06": (2, 3)}
 
 
 def text_of_tagged(notebook: nbformat.NotebookNode) -> dict[str, list[str]]:

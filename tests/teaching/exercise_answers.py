@@ -4,7 +4,8 @@ Names are those of the notebook. `ALSO_RIGHT` differs from the solution of the n
 """
 
 WRONG: dict[str, tuple[str, str]] = {  # number: (code, part of the diagnosis)
-    "01.1": (
+    "01.1": ("sharing_factor = lambda T, L: L", "are in fewer than L items"),
+    "01.2": (
         """def write_pairs(client, observations):
     with client.trajectory_writer(num_keep_alive_refs=5) as writer:
         for t, observation in enumerate(observations):
@@ -13,20 +14,16 @@ WRONG: dict[str, tuple[str, str]] = {  # number: (code, part of the diagnosis)
                 writer.create_item("pairs", priority=1.0, trajectory=writer.history[[-6, -1]])""",
         "A window of 5 no longer holds the first step",
     ),
-    "01.2": ("sharing_factor = lambda T, L: L", "are in fewer than L items"),
-    "01.3": ("exponent = lambda p, ratio: ratio / p", "an exponent, p^α, and not a factor"),
-    "01.4": (
+    "01.3": (
         """def best_table(name):
     selectors, limiter = reverb.selectors, reverb.rate_limiters.MinSize(1)
     return reverb.Table(name, selectors.Uniform(), selectors.MaxHeap(), 4, limiter)""",
         "It kept the lowest, [1.0, 2.0, 3.0, 4.0]",
     ),
-    "01.5": (
+    "01.4": (
         "my_order = 'I' + 2 * 'ssssssssI' + 's'",
-        "Request 2 of your answer is wrong: the balance is 8 there, and an insert would",
+        "Request 2 is wrong: the balance is 8 there, and an insert to 16 goes first",
     ),
-    "01.6": ("freed_bytes = lambda n, chunk, k: 100 * k", "A chunk stays whole while one"),
-    "01.7": ("deliver = lambda writer: time.sleep(0.2)", "however long you wait"),
     "02.1": (
         "index_of = lambda k, n, c: k - max(0, n - c) if max(0, n - c) <= k < n else -1",
         "its place in the order of time",
