@@ -104,7 +104,7 @@ def film(images: np.ndarray, titles: Sequence[str]) -> Figure:
     with style.subplots(*size, rows, columns, grid=False, squeeze=False) as (figure, grid):
         for (row, column), axes in np.ndenumerate(grid):
             axes.imshow(images[row, column], cmap="Blues", vmin=0, vmax=255)
-            axes.set(xticks=[], yticks=[], title=f"step {column}" if row == 0 else "")
+            axes.set(xticks=[], yticks=[], title=f"image {column}" if row == 0 else "")
             axes.spines[:].set(visible=True, color="#bbbbbb")
             axes.set_ylabel(titles[row] * (column == 0), rotation=0, ha="right", va="center")
     return figure

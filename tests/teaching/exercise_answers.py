@@ -28,38 +28,15 @@ WRONG: dict[str, tuple[str, str]] = {  # number: (code, part of the diagnosis)
         "index_of = lambda k, n, c: k - max(0, n - c) if max(0, n - c) <= k < n else -1",
         "its place in the order of time",
     ),
-    "02.2": ("probabilities = lambda d, a, e: np.abs(d)**a / np.sum(np.abs(d)**a)", "ε is missing"),
-    "02.3": ("importance_weights = lambda p, b: (p / p.max()) ** b", "must weigh less"),
-    "02.4": (
+    "02.2": (
+        "n_step_target = lambda r, d, v, g: g ** np.arange(len(r)) @ r + g * d.prod() * v",
+        "The value comes 5 steps later: γ^5, not γ.",
+    ),
+    "02.3": (
         "ready = lambda b, n: (b.size if hasattr(b, 'size') else b.num_frames()) > 0",
-        "You say True. One step is not enough for a window of two",
+        "you say True. One step is not a window of two",
     ),
-    "02.5": (
-        """def every_window(steps):
-    options = {"batch_size": 1, "max_length": 8, "dataset_window_shift": 1}
-    buffer = tf_uniform.TFUniformReplayBuffer(buffer_comparison.counted_spec(), **options)
-    for step in steps:
-        buffer.add_batch(buffer_comparison.batched(step))
-    one_pass = buffer.as_dataset(num_steps=2, single_deterministic_pass=True)
-    windows = [window.observation.numpy().tolist() for window, _ in one_pass]
-    return windows""",
-        "cut to one step, [12]",
-    ),
-    "02.6": ("within_episodes = lambda windows: windows", "crosses an episode boundary"),
-    "02.7": (
-        "largest_deviation = lambda c: np.abs(c - c.mean()).max() / np.sqrt(c.mean())",
-        "n p (1 − p), not n p",
-    ),
-    "02.8": (
-        """def save_and_restore(buffer, fresh, folder):
-    for old, new in zip(buffer.variables(), fresh.variables()):
-        new.assign(old)""",
-        "a copy in memory is lost",
-    ),
-    "02.9": (
-        "n_step_target = lambda r, d, v, g: r.sum() + g * d.prod() * v",
-        "by the steps before it. The value comes 5 steps later: γ^5, not γ.",
-    ),
+    "02.4": ("within_episodes = lambda windows: windows", "crosses an episode boundary"),
     "03.1": (
         "stored_discount = lambda fell, step, limit: float(not fell and step < limit)",
         "The time limit only interrupts the task (truncation)",
@@ -170,7 +147,7 @@ my_order = sorted(score, key=score.get)""",
 
 ALSO_RIGHT: list[tuple[str, str]] = [  # number, code
     (
-        "02.9",
+        "02.2",
         """def n_step_target(r, d, v, g):
     before = np.concatenate([[1], g * d]).cumprod()
     return before[:-1] @ r + before[-1] * v""",
