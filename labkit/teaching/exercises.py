@@ -20,8 +20,8 @@ from labkit.errors import StalledError
 from labkit.parameters import echo, invalid
 
 MODULES = {  # by the number of the notebook
-    "01": "labkit.teaching.exercises_reverb",
-    "02": "labkit.teaching.exercises_buffers",
+    "01": "labkit.teaching.reverb",
+    "02": "labkit.teaching.buffers",
     "03": "labkit.teaching.exercises_sac",
     "04": "labkit.teaching.exercises_ray",
     "05": "labkit.teaching.exercises_runs",

@@ -118,14 +118,14 @@ def test_run_all_cells(number, address, folder, page, tmp_path_factory):
 
 def answer_an_exercise(page):
     """Notebook 01: a wrong answer is explained, and the right one passes."""
-    cell = page.locator(".jp-CodeCell", has_text='exercises.check("01.2"')
+    cell = page.locator(".jp-CodeCell", has_text='exercises.check("01.1"')
     shown = cell.locator(".jp-OutputArea-output")
-    assert shown.inner_text().strip() == "Exercise 01.2: not answered yet"
+    assert shown.inner_text().strip() == "Exercise 01.1: not answered yet"
     for answer, verdict in (
-        ("lambda T, L: L", "Exercise 01.2: not yet. "),
-        ("lambda T, L: L * (T - L + 1) / T", "Exercise 01.2: right. "),
+        ("lambda T, L: L", "Exercise 01.1: not yet. "),
+        ("lambda T, L: L * (T - L + 1) / T", "Exercise 01.1: right. "),
     ):
-        check = 'exercises.check("01.2", sharing_factor)'
+        check = 'exercises.check("01.1", sharing_factor)'
         lab.type_over(cell, f"sharing_factor = {answer}\n\n\n{check}")
         page.keyboard.press("Control+Enter")
         shown.filter(has_text=verdict).wait_for()

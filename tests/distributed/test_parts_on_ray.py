@@ -14,11 +14,10 @@ from labkit.distributed import driver, replay_actor, supervisor
 from labkit.distributed.parameter_server import ParameterServer
 from labkit.errors import ActorLostError, DivergedError, ParameterError, StalledError
 from labkit.replay import reverb_replay
-from labkit.replay.server import free_port
+from labkit.replay.server import LimiterState, free_port
 from labkit.replay.transitions import Layout, Transition
 from labkit.replay.uniform_replay import UniformReplay
 from labkit.teaching import fault_injection
-from labkit.teaching.rate_limiter import blocks_sample
 from labkit.training import checkpoint
 from labkit.training.records import describe
 
@@ -90,6 +89,11 @@ def test_the_limiter_holds_the_configured_ratio(small_config):
     assert replay_actor.limits(tight)[1] == tight.replay_buffer_capacity
 
 
+def samples_are_blocked(state: LimiterState) -> bool:
+    """Whether Reverb's rate limiter blocks the next sample."""
+    return state.size < state.min_size or state.balance - 1 < state.min_diff
+
+
 def test_no_sample_is_drawn_before_the_whole_warm_up_is_inserted(small_config, tmp_path):
     """Also where the table holds less than that: `labkit.train` completes its warm-up, too."""
     tight = small_config(initial_collect_steps=1_000, replay_buffer_capacity=100)
@@ -102,10 +106,10 @@ def test_no_sample_is_drawn_before_the_whole_warm_up_is_inserted(small_config, t
     for row in range(tight.initial_collect_steps + ahead):
         if row == tight.initial_collect_steps - ahead - 1:
             actor._table.flush()
-            assert blocks_sample(actor._table.state())
+            assert samples_are_blocked(actor._table.state())
         actor._table.write(Transition([row, row], [0], 0, 1, [0, 0]))
     actor._table.flush()
-    assert not blocks_sample(actor._table.state())
+    assert not samples_are_blocked(actor._table.state())
     actor._table.close()
 
 

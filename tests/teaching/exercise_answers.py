@@ -4,7 +4,8 @@ Names are those of the notebook. `ALSO_RIGHT` differs from the solution of the n
 """
 
 WRONG: dict[str, tuple[str, str]] = {  # number: (code, part of the diagnosis)
-    "01.1": (
+    "01.1": ("sharing_factor = lambda T, L: L", "are in fewer than L items"),
+    "01.2": (
         """def write_pairs(client, observations):
     with client.trajectory_writer(num_keep_alive_refs=5) as writer:
         for t, observation in enumerate(observations):
@@ -13,56 +14,29 @@ WRONG: dict[str, tuple[str, str]] = {  # number: (code, part of the diagnosis)
                 writer.create_item("pairs", priority=1.0, trajectory=writer.history[[-6, -1]])""",
         "A window of 5 no longer holds the first step",
     ),
-    "01.2": ("sharing_factor = lambda T, L: L", "are in fewer than L items"),
-    "01.3": ("exponent = lambda p, ratio: ratio / p", "an exponent, p^α, and not a factor"),
-    "01.4": (
+    "01.3": (
         """def best_table(name):
     selectors, limiter = reverb.selectors, reverb.rate_limiters.MinSize(1)
     return reverb.Table(name, selectors.Uniform(), selectors.MaxHeap(), 4, limiter)""",
         "It kept the lowest, [1.0, 2.0, 3.0, 4.0]",
     ),
-    "01.5": (
+    "01.4": (
         "my_order = 'I' + 2 * 'ssssssssI' + 's'",
-        "Request 2 of your answer is wrong: the balance is 8 there, and an insert would",
+        "Request 2 is wrong: the balance is 8 there, and an insert to 16 goes first",
     ),
-    "01.6": ("freed_bytes = lambda n, chunk, k: 100 * k", "A chunk stays whole while one"),
-    "01.7": ("deliver = lambda writer: time.sleep(0.2)", "however long you wait"),
     "02.1": (
         "index_of = lambda k, n, c: k - max(0, n - c) if max(0, n - c) <= k < n else -1",
         "its place in the order of time",
     ),
-    "02.2": ("probabilities = lambda d, a, e: np.abs(d)**a / np.sum(np.abs(d)**a)", "ε is missing"),
-    "02.3": ("importance_weights = lambda p, b: (p / p.max()) ** b", "must weigh less"),
-    "02.4": (
+    "02.2": (
+        "n_step_target = lambda r, d, v, g: g ** np.arange(len(r)) @ r + g * d.prod() * v",
+        "The value comes 5 steps later: γ^5, not γ.",
+    ),
+    "02.3": (
         "ready = lambda b, n: (b.size if hasattr(b, 'size') else b.num_frames()) > 0",
-        "You say True. One step is not enough for a window of two",
+        "you say True. One step is not a window of two",
     ),
-    "02.5": (
-        """def every_window(steps):
-    options = {"batch_size": 1, "max_length": 8, "dataset_window_shift": 1}
-    buffer = tf_uniform.TFUniformReplayBuffer(buffer_comparison.counted_spec(), **options)
-    for step in steps:
-        buffer.add_batch(buffer_comparison.batched(step))
-    one_pass = buffer.as_dataset(num_steps=2, single_deterministic_pass=True)
-    windows = [window.observation.numpy().tolist() for window, _ in one_pass]
-    return windows""",
-        "cut to one step, [12]",
-    ),
-    "02.6": ("within_episodes = lambda windows: windows", "crosses an episode boundary"),
-    "02.7": (
-        "largest_deviation = lambda c: np.abs(c - c.mean()).max() / np.sqrt(c.mean())",
-        "n p (1 − p), not n p",
-    ),
-    "02.8": (
-        """def save_and_restore(buffer, fresh, folder):
-    for old, new in zip(buffer.variables(), fresh.variables()):
-        new.assign(old)""",
-        "a copy in memory is lost",
-    ),
-    "02.9": (
-        "n_step_target = lambda r, d, v, g: r.sum() + g * d.prod() * v",
-        "by the steps before it. The value comes 5 steps later: γ^5, not γ.",
-    ),
+    "02.4": ("within_episodes = lambda windows: windows", "crosses an episode boundary"),
     "03.1": (
         "stored_discount = lambda fell, step, limit: float(not fell and step < limit)",
         "The time limit only interrupts the task (truncation)",
@@ -173,7 +147,7 @@ my_order = sorted(score, key=score.get)""",
 
 ALSO_RIGHT: list[tuple[str, str]] = [  # number, code
     (
-        "02.9",
+        "02.2",
         """def n_step_target(r, d, v, g):
     before = np.concatenate([[1], g * d]).cumprod()
     return before[:-1] @ r + before[-1] * v""",

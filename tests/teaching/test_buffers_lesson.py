@@ -1,145 +1,141 @@
-"""Notebook 02: windows of TF-Agents' buffers, their speeds, and the DQN in NumPy."""
+"""Notebook 02: the DQN on its page, and what it says about TF-Agents' buffers and losses."""
 
-import math
-import sys
-from collections import Counter
-
+import books
 import numpy as np
 import pytest
+import reverb
 import tensorflow as tf
-from tf_agents.replay_buffers import py_uniform_replay_buffer, tf_uniform_replay_buffer
+from tf_agents.agents.ddpg import critic_network
+from tf_agents.agents.sac import sac_agent
+from tf_agents.networks import actor_distribution_network
+from tf_agents.replay_buffers import reverb_replay_buffer, reverb_utils
 from tf_agents.specs import tensor_spec
+from tf_agents.trajectories import time_step, trajectory
 
-from labkit.errors import ParameterError
-from labkit.teaching import (
-    buffer_benchmark,
-    buffer_comparison,
-    buffer_plots,
-    numpy_dqn,
-)
-from labkit.teaching.dqn_config import DQNConfig
-from labkit.teaching.replay_memories import CARTPOLE_ROW, PrioritizedBuffer, RingBuffer
+from labkit.replay import server
+from labkit.teaching import buffers
 
-
-def uniform(kind):
-    """A buffer of six steps that got nine, in episodes of four."""
-    spec = buffer_comparison.counted_spec()
-    if kind == "tf":
-        buffer = tf_uniform_replay_buffer.TFUniformReplayBuffer(spec, batch_size=1, max_length=6)
-    else:
-        spec = tensor_spec.to_nest_array_spec(spec)
-        buffer = py_uniform_replay_buffer.PyUniformReplayBuffer(spec, capacity=6)
-    for step in buffer_comparison.counted_steps(9):
-        buffer.add_batch(buffer_comparison.batched(step))
-    return buffer
+CONCEPTS = [  # of the source document: the cell that teaches it, the cell that runs it, its code
+    ("api", "table", "buffers.api_table(all_buffers, lines, globals())"),
+    ("api", "tf-create", "TFUniformReplayBuffer("),
+    ("tf-write-text", "tf-write", "tf_buffer.add_batch(values_batched)"),
+    ("tf-read-text", "tf-read", "get_next(sample_batch_size=10, num_steps=1)"),
+    ("tf-read-text", "tf-read", "as_dataset(sample_batch_size=4, num_steps=2)"),
+    ("tf-read-text", "tf-read", "gather_all()"),
+    ("tf-read-answer", "py-create", "data_spec=tensor_spec.to_nest_array_spec(data_spec)"),
+    ("collect", "collect-agent", "agent.collect_data_spec, batch_size=tf_env.batch_size"),
+    ("collect-driver-text", "collect-driver", "observers=replay_observer, num_steps=10"),
+    ("train-step", "train-step-code", "train_step(experience=trajectories)"),
+]
 
 
-@pytest.mark.parametrize("kind", ["tf", "py"])
-def test_windows_of_a_ring_cross_episode_ends_but_not_the_write_position(kind):
-    counts = buffer_comparison.draw_windows(uniform(kind).as_dataset(50, num_steps=2), 1_234)
-    assert counts.total() == 1_234
-    assert set(counts) == {(k, k + 1) for k in range(3, 8)}  # 3→4 and 7→8 join two episodes
+def test_every_concept_of_the_source_document_has_its_cells():
+    cells = {cell.id: cell for cell in books.read("02").cells}
+    for teaches, runs, code in CONCEPTS:
+        assert cells[teaches].cell_type == "markdown"
+        assert code in cells[runs].source
 
 
-def test_reverb_draws_only_windows_within_an_episode():
-    buffer, observer = buffer_comparison.reverb_buffer(buffer_comparison.counted_spec(), capacity=5)
-    for step in buffer_comparison.counted_steps(12):
-        observer(step)
-    observer.flush()
-    counts = buffer_comparison.draw_windows(buffer.as_dataset(50, num_steps=2), 1_000)
-    assert set(counts) == {(5, 6), (6, 7), (8, 9), (9, 10), (10, 11)}  # no 7→8
-    observer.close()
-    buffer.local_server.stop()
+@pytest.fixture(scope="module")
+def page():
+    """What the cells of the DQN define."""
+    names = {"np": np}
+    for cell in books.read("02").cells:
+        if cell.id in ("ring", "dqn-network", "dqn-gradient", "ess"):
+            exec(cell.source.partition("whole_run =")[0], names)
+    return names
 
 
-def test_deviation_and_descriptions():
-    assert buffer_comparison.largest_deviation([10, 10, 10]) == 0
-    # mean 10, variance 10 · (1 − 1/2)
-    assert buffer_comparison.largest_deviation([8, 12]) == pytest.approx(2 / math.sqrt(5))
-    assert buffer_comparison.describe((np.zeros([2, 3]), np.zeros([2]))) == "arrays [2, 3]"
-    calls = {"a": ([1, 2], {}), "b": (None, {"len": ("size", lambda: None)})}
-    table = buffer_comparison.api_table(calls, {"len": len})
-    assert table.loc["len"].to_dict() == {"a": "2, a number", "b": "TypeError → size: done"}
-
-
-def test_missing_reverb_prints_one_line(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "reverb", None)
-    assert not buffer_comparison.reverb_here()
-    assert capsys.readouterr().out == buffer_comparison.NO_REVERB + "\n"
-
-
-def test_a_buffer_is_measured():
-    spec = buffer_comparison.counted_spec()._replace(observation=tf.TensorSpec([4], tf.float32))
-    measured = buffer_benchmark.measure("PyUniform", spec, seconds=0.1, capacity=2_000)
-    assert 0 < measured.inserts_per_second < math.inf
-    assert 0 < measured.samples_per_second < math.inf
-    sizes = [part.dtype.size * math.prod(part.shape) for part in tf.nest.flatten(spec)]
-    assert measured.bytes_per_step == sum(sizes)
-
-
-def test_figures_show_their_data():
-    counts = Counter({(5, 6): 100, (6, 7): 90, (7, 8): 110})
-    rows = np.array([[8, 5, 6, 7]])
-    figure = buffer_plots.windows([buffer_plots.BufferWindows("ring", rows, 1, 4, counts)])
-    assert [patch.get_height() for patch in figure.axes[1].patches[:3]] == [100, 90, 110]
-    measured = {"one": buffer_benchmark.Measurement(17_000.0, 2.0e5, 48.0, 0.153)}
-    texts = [[t.get_text() for t in axes.texts] for axes in buffer_plots.speeds(measured).axes]
-    assert texts == [["17 000"], ["200 000"], ["48"], ["0.15"]]
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            {"num_iterations": 1.5},
-            "`num_iterations` must be a whole number from 1 to 1 000 000 000",
-        ),
-        ({"td_loss": "mse"}, "`td_loss` must be 'squared' or 'huber', got 'mse'"),
-        ({"gamma": 1.01}, "`gamma` must be a number from 0 to 1 (discount per env step), got 1.01"),
-        ({"replay_buffer_capacity": 100}, "`replay_buffer_capacity` must be at least `batch_size`"),
-    ],
-)
-def test_a_wrong_parameter_is_one_line(given, message):
-    with pytest.raises(ParameterError) as caught:
-        DQNConfig.from_notebook(given)
-    assert str(caught.value).startswith(message)
-
-
-def test_whole_floats_and_text_become_integers():
-    found = DQNConfig.from_notebook({"num_iterations": "3e1", "seed": 4.0, "other": "ignored"})
-    assert found == DQNConfig(num_iterations=30, seed=4)
-
-
-# --- replay memories and a DQN in NumPy
-
-
-def test_a_full_ring_overwrites_its_oldest_rows():
-    ring = RingBuffer(8, np.int64)
+def test_a_full_ring_overwrites_its_oldest_rows(page):
+    ring = page["RingBuffer"](8, np.int64)
     for row in range(13):
         ring.add(row)
     assert ring.rows.tolist() == [8, 9, 10, 11, 12, 5, 6, 7]
-    assert set(ring.sample(1_000, np.random.default_rng(0))[1]) == set(range(5, 13))
+    assert set(ring.sample(1_000, np.random.default_rng(0))) == set(range(5, 13))
 
 
-def test_priorities_draws_and_weights_follow_the_paper():
-    buffer = PrioritizedBuffer(6, np.int64, 0.6, epsilon=0.5)
-    for row in range(3):
-        buffer.add(row)
-    buffer.update(np.arange(3), np.array([-7.5, 0.0, 3.5]))
-    expected = np.array([8.0, 0.5, 4.0]) ** 0.6
-    expected /= expected.sum()
-    _, rows = buffer.sample(50_000, np.random.default_rng(1))
-    np.testing.assert_allclose(np.bincount(rows) / 50_000, expected, atol=0.012)
-    weights = buffer.weights(np.arange(3), beta=1.0)
-    np.testing.assert_allclose(weights, expected.min() / expected)
-    buffer.add(3)
-    assert buffer.scaled[3] == pytest.approx(8**0.6), "a new row has the largest priority"
+def test_the_gradient_is_that_of_the_loss_with_the_target_held_constant(page):
+    rng = np.random.default_rng(0)
+    weights, target = page["new_weights"](rng), page["new_weights"](rng)
+    rows = np.zeros(6, page["ROW"])
+    rows["obs_tm1"], rows["obs_t"] = rng.normal(size=(2, 6, 4))
+    rows["a_tm1"], rows["r_t"], rows["discount_t"] = [0, 1, 0, 1, 1, 0], 1, [1, 1, 0, 1, 0, 1]
+    errors = page["td_errors"](weights, target, rows)
+    assert np.allclose((errors + _chosen(page, weights, rows))[[2, 4]], 1), "a termination"
+    gradient = page["loss_gradient"](weights, rows, errors)
+    fixed = errors + _chosen(page, weights, rows)
+    for array, slope in zip(weights, gradient, strict=True):
+        place = tuple(np.array(array.shape) // 2)
+        losses = []
+        for change in (1e-6, -1e-6):
+            array[place] += change
+            losses.append(np.mean((fixed - _chosen(page, weights, rows)) ** 2))
+            array[place] -= change
+        assert slope[place] == pytest.approx((losses[0] - losses[1]) / 2e-6, abs=1e-6)
 
 
-def test_one_seed_gives_one_curve():
-    settings = numpy_dqn.Settings(
-        seed=3, env_steps=400, warm_up=100, eval_interval=200, eval_episodes=2
+def _chosen(page, weights, rows):
+    return page["q_values"](weights, rows["obs_tm1"])[np.arange(len(rows)), rows["a_tm1"]]
+
+
+def test_equal_neighbours_are_worth_one_row_and_independent_ones_all(page):
+    values = np.random.default_rng(0).normal(size=3_200)
+    assert page["effective_sample_size"](np.repeat(values, 32)) == pytest.approx(1)
+    assert page["effective_sample_size"](values) == pytest.approx(32, rel=0.4)
+
+
+@pytest.mark.parametrize("kind", ["TFUniform", "PyUniform"])
+def test_windows_of_a_ring_cross_episode_ends_but_not_the_write_position(kind):
+    ring = buffers.filled(kind, buffers.numbered_steps(13))
+    windows = buffers.drawn_windows(ring.as_dataset(sample_batch_size=50, num_steps=2))
+    assert windows == [(k, k + 1) for k in range(5, 12)]  # 7→8 and 11→12 join two episodes
+
+
+def test_reverb_holds_only_windows_within_an_episode():
+    spec = buffers.NUMBERED_SPEC
+    uniform, fifo = reverb.selectors.Uniform(), reverb.selectors.Fifo()
+    signature, limiter = tensor_spec.add_outer_dim(spec), reverb.rate_limiters.MinSize(1)
+    table = reverb.Table("numbered", uniform, fifo, 5, limiter, signature=signature)
+    local = server.start_server([table])
+    ring = reverb_replay_buffer.ReverbReplayBuffer(spec, "numbered", 2, local_server=local)
+    observer = reverb_utils.ReverbAddTrajectoryObserver(ring.py_client, "numbered", 2)
+    for step in buffers.numbered_steps(12):
+        observer(step)
+    observer.flush()
+    windows = buffers.drawn_windows(ring.as_dataset(sample_batch_size=50, num_steps=2), 500)
+    assert windows == [(5, 6), (6, 7), (8, 9), (9, 10), (10, 11)]  # no 7→8
+    observer.close()
+    local.stop()
+
+
+def test_the_table_shows_results_and_errors():
+    table = buffers.api_table({"a": [1, 2], "b": None}, ["len(b)", "b"], {})
+    assert table.loc["len(b)"].to_dict() == {"a": "2", "b": "TypeError"}
+    assert table.loc["b", "b"] == "done"
+
+
+def test_sac_does_not_mask_a_window_that_joins_two_episodes():
+    """So its buffer must not draw them. DQN masks them, as the notebook shows."""
+    number = tf.TensorSpec([1], tf.float32)
+    pushed = tensor_spec.BoundedTensorSpec([1], tf.float32, -1, 1)
+    agent = sac_agent.SacAgent(
+        time_step.time_step_spec(number),
+        pushed,
+        critic_network=critic_network.CriticNetwork((number, pushed)),
+        actor_network=actor_distribution_network.ActorDistributionNetwork(number, pushed),
+        actor_optimizer=tf.keras.optimizers.Adam(),
+        critic_optimizer=tf.keras.optimizers.Adam(),
+        alpha_optimizer=tf.keras.optimizers.Adam(),
     )
-    curves = [numpy_dqn.train(RingBuffer(500, CARTPOLE_ROW), settings) for _ in range(2)]
-    assert curves[0] == curves[1]
-    assert [step for step, _ in curves[0]] == [200, 400]
+    agent.initialize()
+    ones = tf.ones([1, 2])
+    joined = trajectory.Trajectory(
+        step_type=tf.constant([[2, 0]]),  # LAST, FIRST
+        observation=ones[..., None],
+        action=0.5 * ones[..., None],
+        policy_info=(),
+        next_step_type=tf.constant([[0, 1]]),
+        reward=1_000.0 * ones,
+        discount=ones,
+    )
+    assert float(agent.loss(joined).extra.critic_loss) > 900_000

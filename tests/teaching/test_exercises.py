@@ -15,7 +15,7 @@ from labkit.teaching import exercises
 
 # The cells between these headings define what answers and checks use: imports, parameters, tables.
 SET_UP = {
-    "01": ("# ", "## 1. "),
+    "01": ("# ", "### An agent"),
     "02": ("# ", "## Why replay?"),
     "03": ("## Exercises", "### Exercise 03.1"),
     "04": ("# ", "## The picture"),
