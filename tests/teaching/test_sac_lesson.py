@@ -38,7 +38,7 @@ def test_clip_and_replay_are_shown_with_their_tracked_score(monkeypatch, tmp_pat
 
 @pytest.fixture(scope="module")
 def pendulum():
-    """The names of notebook 03 after its cells on the pendulum have run, 6 000 env steps."""
+    """The names of notebook 03 after its cells on the pendulum have run, 7 000 env steps."""
     names = {"config": SACConfig(), "display": lambda *_, **__: None}
     for cell in books.read("03").cells:
         if cell.cell_type == "code" and (
@@ -52,7 +52,7 @@ def pendulum():
 
 @pytest.mark.timeout(400)
 def test_the_loop_of_notebook_03_solves_the_pendulum(pendulum):
-    assert len(pendulum["returns"]) == 30
+    assert len(pendulum["returns"]) == 35
     assert np.mean(pendulum["returns"][-10:]) > -200
 
 
