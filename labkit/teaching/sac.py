@@ -195,15 +195,18 @@ def choices(reasons: Mapping[str, str], budget: int = 60_000) -> pd.DataFrame:
         budget: env steps.
 
     Returns:
-        A row a choice, the largest effect first, and the defaults; without the repository's
-        results the means are NaN.
+        A row a choice, the largest effect first, and one each for all and none of them; without
+        the repository's results the means are NaN.
     """
     plain, tuned = SACConfig(env_name="Pendulum-v1"), SACConfig()
     means = pd.Series(dtype=float)
     if (file := RESULTS / "scores.csv").exists():
         scores = pd.read_csv(file)
         means = scores[scores.env_steps == budget].groupby("setting")["return"].mean()
-    rows = [("all of them", "", "", "the defaults of this notebook", means.get("defaults"))]
+    rows = [
+        ("all of these", "", "", "the tutorial's values", means.get("source")),
+        ("none of these", "", "", "the defaults of this notebook", means.get("defaults")),
+    ]
     for name, reason in reasons.items():
         field = {"learning_rates": "critic_learning_rate"}.get(name, name)
         theirs, ours = (brief(getattr(config, field)) for config in (plain, tuned))

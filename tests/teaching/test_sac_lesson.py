@@ -38,7 +38,7 @@ def test_clip_and_replay_are_shown_with_their_tracked_score(monkeypatch, tmp_pat
 
 @pytest.fixture(scope="module")
 def pendulum():
-    """The names of notebook 03 after its cells on the pendulum have run, 7 000 env steps."""
+    """The names of notebook 03 after its cells on the pendulum have run, 6 000 env steps."""
     names = {"config": SACConfig(), "display": lambda *_, **__: None}
     for cell in books.read("03").cells:
         if cell.cell_type == "code" and (
@@ -52,7 +52,7 @@ def pendulum():
 
 @pytest.mark.timeout(400)
 def test_the_loop_of_notebook_03_solves_the_pendulum(pendulum):
-    assert len(pendulum["returns"]) == 35
+    assert len(pendulum["returns"]) == 30
     assert np.mean(pendulum["returns"][-10:]) > -200
 
 
@@ -68,7 +68,7 @@ def test_the_losses_of_notebook_03_are_those_of_tf_agents(pendulum):
 
 def test_each_choice_has_its_ablation():
     table = sac.choices({"n_step": "five", "learning_rates": "fast"})
-    assert table.index.tolist() == ["n_step", "learning_rates", "all of them"]
+    assert table.index.tolist() == ["all of these", "n_step", "learning_rates", "none of these"]
     assert table.loc["n_step", ["tutorial", "here"]].tolist() == ["1", "5"]
     means = table["mean return without it"]
     assert means.is_monotonic_increasing
