@@ -121,11 +121,11 @@ def test_after_tensorflow_has_started():
     """With the two devices that every CPU has; a strategy of fewer works, one of more cannot."""
     script = """
 import labkit, tensorflow as tf
-from labkit.strategy import make_strategy
-from labkit.teaching.replica_checks import several_replicas
+from labkit.strategy import make_strategy, mirrored
 make_strategy("cpu", 256)
 tf.zeros(1)
-print(several_replicas(make_strategy("mirrored:1", 256)).num_replicas_in_sync)
+make_strategy("mirrored:1", 256)
+print(mirrored(["/cpu:0", "/cpu:1"]).num_replicas_in_sync)
 make_strategy("mirrored:4", 256)
 """
     command = [sys.executable, "-c", script]

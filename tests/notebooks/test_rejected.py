@@ -39,6 +39,8 @@ def run_to_check(number: str, **parameters: Any) -> None:
         ("02", "num_iteration", 5, "`num_iteration` is not a parameter; did you mean 'num_itera"),
         ("03", "num_iterations", 0, "`num_iterations` must be a whole number from 1 to 1 000 000"),
         ("03", "num_iteration", 1, "`num_iteration` is not a parameter; did you mean 'num_itera"),
+        ("03", "n_stpe", 3, "`n_stpe` is not a parameter; did you mean 'n_step'?"),
+        ("03", "n_step", 0, "`n_step` must be a whole number from 1 to 100 (env steps whose"),
         ("04", "collectors", "(0,)", "`collectors` must be one or more whole numbers from 1 to 64"),
         ("04", "watch_seconds", 0, "`watch_seconds` must be a whole number from 1 to 3 600"),
         ("04", "learning_rate", 0, "`learning_rate` must be a number above 0 and up to 1"),

@@ -47,7 +47,7 @@ def test_notebook_03_elsewhere_without_reverb_and_once_more_on_the_finished_run(
     done = books.papermill(tmp_path, books.write_copy("03", tmp_path), **parameters)
     assert done.returncode == 0, done.stderr[-3000:]
     before = (tmp_path / "my run" / "metrics.csv").read_bytes()
-    copy = books.write_copy("03", tmp_path, books.DERIVATION)
+    copy = books.write_copy("03", tmp_path, books.derivation())
     done = books.papermill(tmp_path, copy, **parameters)
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "my run" / "metrics.csv").read_bytes() == before
@@ -56,7 +56,7 @@ def test_notebook_03_elsewhere_without_reverb_and_once_more_on_the_finished_run(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_notebook_03_collects_in_other_processes(tmp_path):
-    copy = books.write_copy("03", tmp_path, books.DERIVATION)
+    copy = books.write_copy("03", tmp_path, books.derivation())
     done = books.papermill(tmp_path, copy, **books.SMALL["03"], num_collectors=2)
     assert done.returncode == 0, done.stderr[-3000:]
     run = tmp_path / "my run"

@@ -37,44 +37,16 @@ WRONG: dict[str, tuple[str, str]] = {  # number: (code, part of the diagnosis)
         "you say True. One step is not a window of two",
     ),
     "02.4": ("within_episodes = lambda windows: windows", "crosses an episode boundary"),
-    "03.1": (
-        "stored_discount = lambda fell, step, limit: float(not fell and step < limit)",
-        "The time limit only interrupts the task (truncation)",
+    "03.1": ("log_slope = lambda u: tf.math.log(1 - tf.tanh(u) ** 2)", "Right for small u. At u"),
+    "03.2": (
+        "soft_target = lambda r, d, p, q, l, a, g: r + g * (tf.minimum(p, q) - a * l)",
+        "After a termination (d = 0) no reward follows",
     ),
-    "03.2": ("horizon = lambda g, share: 1 / (1 - g)", "the sum of all powers of γ"),
     "03.3": (
-        """def squashed_log_prob(u, m, s, h):
-    normal = -0.5 * ((u - m) / s) ** 2 - np.log(s) - 0.5 * np.log(2 * np.pi)
-    slope = 2 * (np.log(2) - u - np.logaddexp(0, -2 * u))
-    return np.sum(normal - np.log(h))""",
-        "You forgot the log-determinant",
+        "alpha_loss = lambda a, l, h: a * tf.reduce_mean(l + h)",
+        "α must fall, so the gradient by log α is 2; yours is -2. Your α moves the wrong way.",
     ),
-    "03.4": (
-        """def row_target(r, d, q, p, l, a, g):
-    f = g ** np.arange(len(r))
-    return f @ r + g ** len(r) * (min(q, p) - a * l)""",
-        "a discount of 0 ends the sum",
-    ),
-    "03.5": (
-        """def policy_loss(mean, deviation, noise, critics, log_prob, alpha):
-    u = mean + deviation * noise
-    q, log_pi = tf.minimum(*critics(tf.tanh(u))), log_prob(u, mean, deviation)
-    return tf.reduce_mean(alpha * log_pi + q)""",
-        "Q has the wrong sign",
-    ),
-    "03.6": (
-        "next_log_alpha = lambda a, l, h, rate: a + rate * np.mean(-l - h)",
-        "Your α moves the wrong way: the policy is more random than the target",
-    ),
-    "03.7": (
-        """def follow(critic, target, tau):
-    for w, t in zip(critic, target):
-        t.assign((1 - tau) * w + tau * t)""",
-        "τ and 1 − τ are swapped",
-    ),
-    "03.8": ("row_bytes = lambda o, a: 4 * (o + a + 2)", "before and after the action"),
-    "03.9": ("actions_per_fall = lambda d, n: 1 / np.mean(d == 0)", "so you count it 5 times"),
-    "03.10": ("replica_loss = lambda e, n: np.sum(e)", "You sum without dividing"),
+    "03.4": ("replica_loss = lambda e, n: tf.reduce_mean(e)", "but the gradients are added"),
     "04.1": (
         """def as_they_come(ray, refs):
     results = []

@@ -10,6 +10,7 @@ import books
 import pytest
 from exercise_answers import ALSO_RIGHT, WRONG
 
+from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.teaching import exercises
 
@@ -17,7 +18,7 @@ from labkit.teaching import exercises
 SET_UP = {
     "01": ("# ", "### An agent"),
     "02": ("# ", "## Why replay?"),
-    "03": ("## Exercises", "### Exercise 03.1"),
+    "03": ("# ", "## 1. The idea"),
     "04": ("# ", "## The picture"),
     "05": ("# ", "## Learning curves"),
     "06": ("# ", "## What can be changed"),
@@ -32,7 +33,10 @@ def collect(book: str) -> dict[str, tuple[str, str, str]]:
     for cell, following in pairwise(books.read(book).cells):
         match = CHECK.search(cell.source) if cell.cell_type == "code" else None
         if match:
-            (solution,) = SOLUTION.findall(following.source)
+            solution = following.source  # a code cell in notebook 03
+            if following.cell_type == "markdown":
+                (solution,) = SOLUTION.findall(following.source)
+            assert "solution" in following.metadata.get("tags", [])
             found[match[1]] = (cell.source[: match.start()], match[0], solution)
     return found
 
@@ -80,14 +84,14 @@ def verdict(namespaces, runs, monkeypatch, capsys):
 
 
 def set_up(book: str, runs: str) -> dict:
-    names: dict = {"__name__": "__main__"}
+    names: dict = {"__name__": "__main__", "config": SACConfig()}  # the config of notebook 03
     cells = books.read(book).cells
     start, end = (
         next(i for i, c in enumerate(cells) if re.search(f"^{heading}", c.source, re.M))
         for heading in SET_UP[book]
     )
     for cell in cells[start:end]:
-        if cell.cell_type == "code":
+        if cell.cell_type == "code" and cell.id != "start-run":  # it makes a run directory
             exec(cell.source, names)
             if "parameters" in cell.metadata.get("tags", []) and "runs" in names:
                 names["runs"] = runs
