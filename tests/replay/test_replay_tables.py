@@ -4,6 +4,7 @@ import socket
 from pathlib import Path
 from types import SimpleNamespace
 
+import library
 import numpy as np
 import pytest
 import reverb
@@ -14,7 +15,6 @@ from tf_agents.trajectories import time_step
 from labkit.errors import StalledError
 from labkit.replay import reverb_replay, server, transitions, uniform_replay
 from labkit.replay.transitions import Transition
-from labkit.teaching import sac_checks
 
 LAYOUT = transitions.Layout(observation=2, action=1)
 
@@ -189,7 +189,7 @@ def test_split_and_unpack_by_hand():
         np.testing.assert_array_equal(part, given[:, columns])
     packed = [transitions.pack(Transition(*row)) for row in zip(*map(np.array, parts), strict=True)]
     np.testing.assert_array_equal(packed, given)
-    transition = sac_checks.unpack(tf.constant(given), LAYOUT)
+    transition = library.unpack(tf.constant(given), LAYOUT)
     np.testing.assert_array_equal(transition.time_step.observation, given[:, :2])
     np.testing.assert_array_equal(transition.action_step.action, given[:, 2:3])
     np.testing.assert_array_equal(transition.next_time_step.reward, given[:, 3])

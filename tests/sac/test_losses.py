@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from library import library_loss, unpack
 from scipy import stats
 
 from labkit.replay.transitions import Layout, Transition, split
 from labkit.sac import losses
 from labkit.sac.agent import ACTOR_NOISE, CRITIC_NOISE, _critic
 from labkit.strategy import make_strategy, replica_slice
-from labkit.teaching.sac_checks import library_loss, unpack
 
 LAYOUT = Layout(28, 8)
 

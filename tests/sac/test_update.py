@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from library import learned_variables, unpack
 
 from labkit.environments.make import make_environment
 from labkit.errors import ParameterError
@@ -11,7 +12,6 @@ from labkit.sac import agent as agents
 from labkit.sac.update import flat_weights, make_steps, make_update
 from labkit.strategy import make_strategy
 from labkit.symmetry import REFLECTIONS
-from labkit.teaching.sac_checks import learned_variables, unpack
 
 LAYOUT = Layout(28, 8)
 DEVICE = tf.distribute.get_strategy()

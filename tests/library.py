@@ -1,4 +1,4 @@
-"""A TF-Agents agent seen from outside: its losses, its experience, its variables (notebook 04)."""
+"""TF-Agents' own `SacAgent`, to compare with: its losses, its experience, its variables."""
 
 import copy
 from typing import TYPE_CHECKING, Any
