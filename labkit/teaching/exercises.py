@@ -24,7 +24,7 @@ MODULES = {  # by the number of the notebook
     "02": "labkit.teaching.exercises_buffers",
     "03": "labkit.teaching.exercises_sac",
     "04": "labkit.teaching.exercises_ray",
-    "05": "labkit.teaching.exercises_runs",
+    "05": "labkit.teaching.runs",
     "06": "labkit.teaching.exercises_playground",
 }
 EMPTY_BODY = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE"}  # opcodes of `...` or `pass`

@@ -127,29 +127,18 @@ WRONG: dict[str, tuple[str, str]] = {  # number: (code, part of the diagnosis)
         "traffic = lambda o, a, w, p: (8 * (2 * o + a + 2), 8 * w / p)",
         "A float32 has 4 bytes",
     ),
-    "05.1": (
-        "my_winner = 'n_step 1'",
-        "'n_step 1' is number 2 of 3, with +9.50; first is 'baseline', with +12.00",
-    ),
-    "05.2": ("my_count = 2", "0.05 for 1 of 2: 'gamma 0.5'. You say 2. Not every"),
-    "05.3": ("my_furthest = 'gamma 0.5'", "walks 2.5 m and is number 3 of 3"),
-    "05.4": (
-        "distinct_seeds = lambda t, setting: (t.setting == setting).sum()",
-        "'baseline' has 6 runs of 5 seeds, you say 6. You count runs",
-    ),
-    "05.5": ("interquartile_mean = np.mean", "one lucky seed moves it"),
-    "05.6": ("beats = lambda a, b: np.mean(a > b[: len(a)])", "You compare by place"),
-    "05.7": ("best_of = lambda n: 0.0", "That is the mean of all"),
-    "05.8": (
-        """from math import comb
-clean_sweep = lambda n: 1 / comb(2 * n, n)""",
-        "Either setting may win",
-    ),
-    "05.9": (
+    "05.1": ("best_of = lambda n: 0.0", "That is the mean of all"),
+    "05.2": (
         """def coverage(interval, n):
     samples = np.random.default_rng(0).normal(size=(1_000, n))
     return np.mean([interval(v)[0] <= v.mean() <= interval(v)[1] for v in samples])""",
         "always contains the mean of its own sample",
+    ),
+    "05.3": ("my_count = 2", "below 0.05 for 1 of 2; you say 2. A lower mean"),
+    "05.4": (
+        """from math import comb
+clean_sweep = lambda n: 1 / comb(2 * n, n)""",
+        "Either setting may win",
     ),
     "06.1": (
         """score = {f: card.iqm[(card.factor == f) & (card.value == v)].item() for f, v in three}
@@ -186,8 +175,9 @@ ALSO_RIGHT: list[tuple[str, str]] = [  # number, code
         yield ray.get(ready[0])""",
     ),
     (
-        "05.5",
-        """from scipy import stats
-interquartile_mean = lambda v: stats.trim_mean(v, 0.25)""",
+        "05.4",
+        """def clean_sweep(n):
+    scores = np.random.default_rng(0).normal(size=(200_000, 2, n))
+    return np.mean((scores[:, 0].min(1) > scores[:, 1].max(1)) * 2)""",
     ),
 ]

@@ -19,7 +19,7 @@ SET_UP = {
     "02": ("# ", "## Why replay?"),
     "03": ("## Exercises", "### Exercise 03.1"),
     "04": ("# ", "## The picture"),
-    "05": ("# ", "## Learning curves"),
+    "05": ("# ", "## Fourteen tests at once"),
     "06": ("# ", "## What can be changed"),
 }
 CHECK = re.compile(r'^exercises\.check\(\s*"(\d\d\.\d+)", (\w+).*\)$', re.M | re.S)
