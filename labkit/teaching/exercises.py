@@ -25,7 +25,7 @@ MODULES = {  # by the number of the notebook
     "03": "labkit.teaching.exercises_sac",
     "04": "labkit.teaching.exercises_ray",
     "05": "labkit.teaching.runs",
-    "06": "labkit.teaching.exercises_playground",
+    "06": "labkit.teaching.playground",
 }
 EMPTY_BODY = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE"}  # opcodes of `...` or `pass`
 NOT_ANSWERED, NOT_YET, RIGHT = "not answered yet", "not yet", "right"

@@ -141,23 +141,14 @@ clean_sweep = lambda n: 1 / comb(2 * n, n)""",
         "Either setting may win",
     ),
     "06.1": (
-        """score = {f: card.iqm[(card.factor == f) & (card.value == v)].item() for f, v in three}
-my_order = sorted(score, key=score.get)""",
-        "That is from most to least",
+        "my_dose = 'payload'",
+        "leaves a mean return of 22.6, and another dose leaves 5.4. It is a dose that a picture",
     ),
-    "06.2": ("my_noise = 100 * breaks", "write the share"),
-    "06.3": (
-        "delay_line = lambda commands, late, stand: np.roll(commands, late, axis=0)",
+    "06.2": (
+        "delay_line = lambda commands, late, stand: np.roll(commands, late, 0)",
         "arrive before they were chosen",
     ),
-    "06.4": (
-        "temper = lambda mean, std, noise, temperature: np.tanh(mean) + temperature * std * noise",
-        "the noise is added before the tanh",
-    ),
-    "06.5": (
-        "paired_error = lambda a, b: np.sqrt((np.var(a, ddof=1) + np.var(b, ddof=1)) / len(a))",
-        "You treat the two as independent",
-    ),
+    "06.3": ("my_bets = []", "does not carry over to all"),
 }
 
 ALSO_RIGHT: list[tuple[str, str]] = [  # number, code
