@@ -108,24 +108,27 @@ WRONG: dict[str, tuple[str, str]] = {  # number: (code, part of the diagnosis)
         ready, _ = ray.wait(refs)
         results += [ray.get(ready[0])]
     return results""",
-        "your loop still runs: wait for the second list",
+        "Your loop still runs: wait for the second list",
     ),
     "04.2": (
-        """def push(server, version, weights):
-    if version > server['version']:
-        server.update(version=version, weights=weights)""",
-        "Your server keeps the learner's own array",
+        """class ParameterServer:
+    def __init__(self, weights):
+        self.push(0, weights)
+    def push(self, version, weights):
+        self.version, self.weights = version, weights
+    def pull(self):
+        return self.version, self.weights""",
+        "your version 10 changed too: copy",
     ),
-    "04.3": ("follow = lambda t, c, tau, steps: c", "That is a full copy"),
+    "04.3": (
+        """class Replay(Replay):
+    def sample(self, count):
+        return self.rows[self.generator.integers(len(self.rows), size=count)]""",
+        "places that were never written",
+    ),
     "04.4": (
         "merge = lambda server, pulled, pushed: pushed",
         "The last push wins, and the first learner's step is lost",
-    ),
-    "04.5": ("lost_rows = lambda taken, chunk: chunk", "the most that can be lost"),
-    "04.6": ("workers_fed = lambda l, r, w: l / r / w", "You divide by `collect_steps`"),
-    "04.7": (
-        "traffic = lambda o, a, w, p: (8 * (2 * o + a + 2), 8 * w / p)",
-        "A float32 has 4 bytes",
     ),
     "05.1": ("best_of = lambda n: 0.0", "That is the mean of all"),
     "05.2": (
