@@ -173,7 +173,7 @@ def merge(answer: Callable) -> None:
 
 EXERCISES = {
     "04.1": Exercise(as_they_come, "A driver that waits in order learns of a failure last."),
-    "04.2": Exercise(parameter_server, "Workers use what the server holds, whoever pushed it."),
+    "04.2": Exercise(parameter_server, "Workers use exactly what the server holds."),
     "04.3": Exercise(replay, "Old and new rows are equally likely, which is what SAC assumes."),
     "04.4": Exercise(merge, "This is how asynchronous SGD keeps every step."),
 }
