@@ -23,9 +23,9 @@ MODULES = {  # by the number of the notebook
     "01": "labkit.teaching.reverb",
     "02": "labkit.teaching.buffers",
     "03": "labkit.teaching.exercises_sac",
-    "04": "labkit.teaching.exercises_ray",
-    "05": "labkit.teaching.exercises_runs",
-    "06": "labkit.teaching.exercises_playground",
+    "04": "labkit.teaching.ray",
+    "05": "labkit.teaching.runs",
+    "06": "labkit.teaching.playground",
 }
 EMPTY_BODY = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE"}  # opcodes of `...` or `pass`
 NOT_ANSWERED, NOT_YET, RIGHT = "not answered yet", "not yet", "right"
@@ -106,7 +106,9 @@ def find(number: str) -> Exercise:
 
 
 def is_stub(answer: Any) -> bool:
-    """Whether an answer is still `...`, None, or a function with an empty body."""
+    """Whether an answer is still `...`, None, or a function or a method with an empty body."""
+    if isinstance(answer, type):
+        return any(is_stub(part) for part in vars(answer).values() if callable(part))
     if not isinstance(answer, FunctionType):
         return answer is None or answer is ...
     code = list(dis.get_instructions(answer))

@@ -3,22 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from labkit.parameters import from_notebook, grouped, invalid, literal, whole_number
-
-
-def check_ints(name: str, value: object, low: int, high: int, unit: str) -> list[int]:
-    """A notebook's parameter as one or more whole numbers; papermill passes a tuple as text.
-
-    Raises:
-        ParameterError: a value is not a whole number, or out of range, or there is none.
-    """
-    given = literal(value) if isinstance(value, str) else value
-    several = given if isinstance(given, list | tuple) else [given]
-    numbers = [whole_number(low, high, unit).convert(one) for one in several]
-    if not numbers or None in numbers:
-        allowed = f"one or more whole numbers from {grouped(low)} to {grouped(high)} ({unit})"
-        raise invalid(name, value, allowed)
-    return [int(number) for number in numbers if number is not None]
+from labkit.parameters import from_notebook, invalid
 
 
 def check_path(name: str, value: object, what: str) -> str:

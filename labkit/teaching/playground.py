@@ -1,27 +1,31 @@
-"""The playground of notebook 06: two settings of a disturbed Minitaur, seen next to each other."""
+"""The playground of notebook 06: two disturbed Minitaurs side by side, sliders, and its exercises.
+
+Also the tracked episodes of two policies under each disturbance, and their figure.
+"""
 
 import contextlib
-import html
 import tempfile
-import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
+import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from labkit.environments import disturbance
 from labkit.environments.disturbance import Disturbance
-from labkit.environments.make import step_seconds
+from labkit.environments.make import MINITAUR, step_seconds
 from labkit.errors import ParameterError
-from labkit.parameters import check_real, from_notebook, real
-from labkit.plotting import video
+from labkit.parameters import check_real, echo, from_notebook, invalid, real
+from labkit.plotting import style, video
 from labkit.plotting.video import Recording
-from labkit.teaching import saved_weights
+from labkit.sac.saved_policy import load_actor
+from labkit.teaching.exercises import Exercise, WrongAnswer, call
+from labkit.training.run import read_config
 
-SIZE, FPS = (320, 240), 15  # pixels and frames per second: drawing takes longer than the physics
-SIDES = ("a", "b")
+EPISODES = Path(__file__).parents[2] / "results" / "minitaur" / "robustness" / "episodes.csv"
 SLIDERS = {  # field: (label, a value as text, lowest, highest, step)
     "payload_kg": ("payload, kg", "payload {:g} kg", 0.0, 8.0, 0.5),
     "foot_friction": ("foot friction, factor", "foot friction {:g}", 0.1, 2.0, 0.05),
@@ -34,191 +38,191 @@ SLIDERS = {  # field: (label, a value as text, lowest, highest, step)
 
 @attrs.frozen
 class Setting(Disturbance):
-    """A disturbance of the robot, and how its policy chooses an action.
-
-    Attributes:
-        temperature: factor on the policy's own noise; 0 is the mean action, 1 samples as trained.
-    """
+    """A disturbance of the robot, and the factor on the noise with which its policy acts."""
 
     temperature: float = real(0.0, 0, 4, "factor on the noise of the policy; 1 is as trained")
 
     def __str__(self) -> str:
         """What differs from the undisturbed robot: `payload 2 kg; temperature 1`."""
-        plain = Setting()
-        values = {name: getattr(self, name) for name in SLIDERS}
-        changed = [
-            text.format(values[name])
-            for name, (_, text, *_) in SLIDERS.items()
-            if values[name] != getattr(plain, name)
-        ]
+        given, plain = attrs.asdict(self), attrs.asdict(Setting())
+        texts = {name: text for name, (_, text, *_) in SLIDERS.items()}
+        changed = [text.format(given[n]) for n, text in texts.items() if given[n] != plain[n]]
         return "; ".join(changed) or "undisturbed"
 
 
-def read_settings(namespace: Mapping[str, Any], others: Collection[str]) -> tuple[Setting, Setting]:
+def read_settings(namespace: Mapping[str, Any], others: Collection[str]) -> list[Setting]:
     """Settings A and B from a notebook's parameters: `payload_kg_a`, `payload_kg_b` and so on.
 
-    `others` are the names of the notebook's other parameters.
-
     Raises:
-        ParameterError: a value is not allowed, or a parameter does not exist.
+        ParameterError: a value is not allowed, or a parameter does not exist; `others` do.
     """
-    names = [f"{field}_{side}" for side in SIDES for field in SLIDERS]
-    values = from_notebook(namespace, names, others)
-    first, second = (_setting(values, side) for side in SIDES)
-    return first, second
-
-
-def _setting(values: Mapping[str, Any], side: str) -> Setting:
-    ending = f"_{side}"
-    fields = {n.removesuffix(ending): v for n, v in values.items() if n.endswith(ending)}
-    try:
-        return Setting(**fields)
-    except ParameterError as error:  # it names the field, the notebook's parameter is longer
-        name, rest = str(error).removeprefix("`").split("`", 1)
-        raise ParameterError(f"`{name}{ending}`{rest}") from None
+    values = from_notebook(namespace, [f"{field}_{s}" for s in "ab" for field in SLIDERS], others)
+    settings = []
+    for side in "ab":
+        try:
+            settings.append(Setting(**{f: values[f"{f}_{side}"] for f in SLIDERS}))
+        except ParameterError as error:  # it names the field, the notebook's parameter is longer
+            name, rest = str(error).removeprefix("`").split("`", 1)
+            raise ParameterError(f"`{name}_{side}`{rest}") from None
+    return settings
 
 
 class Playground:
-    """Plays and records episodes of one policy; what was played is kept.
-
-    Args:
-        folder: a run directory of the Minitaur, or the tracked policy.
-        seconds: of the robot, at most ten: then the episode ends.
-        seed: of the robot that the environment draws, and of all noise.
+    """Records up to ten `seconds` of a run's policy; `seed` fixes the drawn robot and the noise.
 
     Raises:
-        ParameterError: `seconds` is out of range; see also `saved_weights.load_policy`.
+        ParameterError: `seconds` is out of range, or the folder has no policy of the Minitaur.
     """
 
     def __init__(self, folder: str | Path, seconds: float = 10.0, seed: int = 0):
-        self._actor = saved_weights.load_policy(Path(folder))
+        config = read_config(Path(folder))
+        if config.env_name != MINITAUR:
+            raise invalid("policy", str(folder), f"a run of {MINITAUR}, not of {config.env_name}")
+        self._actor = load_actor(Path(folder) / "policy", config.observation_scale)
         self._seconds = check_real("seconds", seconds, 0, 10, "seconds of the robot", above=True)
-        self._seed = seed
+        self._seed, self._played = seed, dict[Setting, Recording]()
         self._videos = tempfile.TemporaryDirectory(prefix="labkit-playground-")
-        self._played: dict[Setting, Recording] = {}
 
     def play(self, setting: Setting) -> Recording:
         """One episode under this setting, recorded; the same setting is not played again."""
         if setting not in self._played:
+            file = Path(self._videos.name) / f"{len(self._played)}.mp4"
+            # Drawing takes longer than the physics: few and small pictures.
+            look: dict[str, Any] = {"fps": 15, "width": 320, "height": 240, "max_bytes": 400_000}
             with contextlib.closing(disturbance.make(setting)) as env:
+                steps = max(1, round(self._seconds / step_seconds(env)))
+                actor = self._actor.at(setting.temperature, self._seed)
                 self._played[setting] = video.record_episode(
-                    env,
-                    self._actor.at(setting.temperature, self._seed),
-                    Path(self._videos.name) / f"{len(self._played)}.mp4",
-                    seed=self._seed,
-                    fps=FPS,
-                    width=SIZE[0],
-                    height=SIZE[1],
-                    max_steps=max(1, round(self._seconds / step_seconds(env))),
-                    max_bytes=400_000,
+                    env, actor, file, seed=self._seed, max_steps=steps, **look
                 )
         return self._played[setting]
 
+    def show(self, settings: Sequence[Setting]) -> None:
+        """Displays the videos of settings A and B side by side, and a film strip of each."""
+        titles = [f"{side}: {setting}" for side, setting in zip("AB", settings, strict=True)]
+        video.side_by_side(*map(self.play, settings), titles=titles)
 
-def results(recordings: Sequence[Recording], settings: Sequence[Setting]) -> pd.DataFrame:
-    """One row for each setting: what it changes, the return, and how long the robot stayed up."""
-    rows = [
-        {"setting": str(setting), "return": round(found.return_, 2), "seconds": found.seconds}
-        for setting, found in zip(settings, recordings, strict=True)
-    ]
-    return pd.DataFrame(rows, index=pd.Index([side.upper() for side in SIDES][: len(rows)]))
-
-
-class Screen:
-    """Videos side by side and a film strip of each, in one place that can be drawn anew."""
-
-    def __init__(self) -> None:
-        self._handles: list[Any] = []
-
-    def show(self, recordings: Sequence[Recording], settings: Sequence[Setting]) -> None:
-        """Displays two recordings; the second time, in place of the first ones."""
+    def sliders(self, a: Setting, b: Setting) -> None:
+        """Displays sliders; one that is moved plays its setting again. On GitHub it is a text."""
+        import ipywidgets
         from IPython import display
 
-        titles = [
-            f"{side.upper()}: {setting}, return {found.return_:+.2f} in {found.seconds:.1f} s"
-            for side, setting, found in zip(SIDES, settings, recordings, strict=True)
-        ]
-        parts: list[Any] = [
-            display.HTML(video.video_html([one.path for one in recordings], titles))
-        ]
-        for recording, title in zip(recordings, titles, strict=True):
-            strip = video.film_strip(recording, title)
-            parts.append(display.Image(strip, format="png", alt=f"Film strip of {title}"))
-        self._draw(parts)
+        columns = [_column(ipywidgets, "A", a), _column(ipywidgets, "B", b)]
+        status, screen = ipywidgets.Label("Move a slider to play its robot."), ipywidgets.Output()
 
-    def clear(self, words: str) -> None:
-        """Displays words in place of recordings."""
-        from IPython import display
+        def play(_change: Any) -> None:
+            status.value = "Playing and drawing, some seconds …"
+            with screen:  # an error appears here, too
+                values = [{n: s.value for n, s in column.items()} for column in columns]
+                settings = [Setting(**fields) for fields in values]
+                recordings = [self.play(setting) for setting in settings]
+                screen.clear_output(wait=True)
+                self.show(settings)
+                status.value = f"Returns: {', '.join(f'{r.return_:.1f}' for r in recordings)}."
 
-        self._draw([display.HTML(f"<p>{html.escape(words)}</p>")] + [display.HTML("")] * 2)
-
-    def _draw(self, parts: Sequence[Any]) -> None:
-        from IPython import display
-
-        if self._handles:
-            for handle, part in zip(self._handles, parts, strict=True):
-                handle.update(part)
-            return
-        self._handles = [display.DisplayHandle() for _ in parts]
-        for handle, part in zip(self._handles, parts, strict=True):
-            handle.display(part)
+        for slider in [slider for column in columns for slider in column.values()]:
+            slider.observe(play, names="value")
+        boxes = [ipywidgets.VBox(list(column.values())) for column in columns]
+        box = ipywidgets.VBox([ipywidgets.HBox(boxes), status, screen])
+        view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
+        words = "Sliders appear here when this cell is run in JupyterLab or Colab."
+        shown = {"application/vnd.jupyter.widget-view+json": view, "text/plain": words}
+        display.display(shown, raw=True)
 
 
-# --- sliders
-
-
-def sliders(playground: Playground, a: Setting, b: Setting) -> None:
-    """Displays sliders for two settings; each slider that is moved plays its setting again.
-
-    Without a front end for widgets, and on GitHub, only one line of text is displayed.
-    """
-    import ipywidgets
-    from IPython import display
-
-    columns = [_column(ipywidgets, side, start) for side, start in zip(SIDES, (a, b), strict=True)]
-    status, screen = ipywidgets.Label("Move a slider: its robot is played again."), Screen()
-    box = ipywidgets.VBox([ipywidgets.HBox([column for column, _ in columns]), status])
-    everything = [slider for _, found in columns for slider in found.values()]
-
-    def play(_change: Any) -> None:
-        for slider in everything:
-            slider.disabled = True
-        status.value, began = "Playing and drawing, some seconds …", time.monotonic()
-        try:
-            settings = [Setting(**{n: s.value for n, s in found.items()}) for _, found in columns]
-            screen.show([playground.play(setting) for setting in settings], settings)
-            status.value = f"Ready after {time.monotonic() - began:.0f} s. Move another slider."
-        except Exception as error:  # a widget would hide it in the log
-            status.value = f"{type(error).__name__}: {error}"
-        finally:
-            for slider in everything:
-                slider.disabled = False
-
-    for slider in everything:
-        slider.observe(play, names="value")
-    view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
-    words = "Sliders appear here when this cell is run in JupyterLab or Colab."
-    display.display(
-        {"application/vnd.jupyter.widget-view+json": view, "text/plain": words}, raw=True
-    )
-    screen.clear("The robots appear here.")
-
-
-def _column(ipywidgets: Any, side: str, start: Setting) -> tuple[Any, dict[str, Any]]:
-    """The sliders of one setting: the column to display, and each slider by its field."""
-    found = {
+def _column(ipywidgets: Any, side: str, start: Setting) -> dict[str, Any]:
+    return {
         name: ipywidgets.FloatSlider(
-            value=getattr(start, name),
-            min=min(low, getattr(start, name)),
-            max=max(high, getattr(start, name)),
+            value=(value := getattr(start, name)),
+            min=min(low, value),
+            max=max(high, value),
             step=step,
-            description=label,
+            description=f"{side}: {label}",
             continuous_update=False,  # only where the slider is released
             readout_format=".3f" if step < 0.01 else ".2f",
-            style={"description_width": "160px"},
+            style={"description_width": "170px"},
             layout={"width": "420px"},
         )
         for name, (label, _, low, high, step) in SLIDERS.items()
     }
-    title = ipywidgets.HTML(f"<b>{side.upper()}</b>")
-    return ipywidgets.VBox([title, *found.values()]), found
+
+
+def card(champion: pd.DataFrame, other: pd.DataFrame) -> Figure:
+    """Draws the episodes of two policies under each disturbance, and their mean returns.
+
+    Grey is what the environment draws: 20 % of the base's 3 kg, a friction of 0.8 to 1.5.
+    """
+    covered = {"payload_kg": (0, 0.6), "foot_friction": (0.8 / 1.15, 1.5 / 1.15)}
+    first = (champion, style.BLUE, "o", "the champion")
+    looks = [first, (other, style.ORANGE, "s", "the earlier policy")]
+    with style.subplots(10, 5.6, 2, 3, sharey=True) as (figure, grid):
+        for axes, (name, (label, *_)) in zip(grid.flat, SLIDERS.items(), strict=True):
+            if name in covered:
+                axes.axvspan(*covered[name], color="#e4e4e4", label="drawn in training")
+            neutral = float(getattr(Setting(), name))
+            for played, color, marker, what in looks:
+                rows = played[played.factor.isin([name, "undisturbed"])]
+                values = rows.value.where(rows.factor == name, neutral)
+                axes.scatter(values, rows["return"], 8, color=color, alpha=0.3, linewidths=0)
+                means = rows["return"].groupby(values).mean()
+                axes.plot(means.index, means, marker=marker, ms=5, color=color, label=what)
+            axes.set(xlabel=label, ylabel="return of an episode" if axes in grid[:, 0] else "")
+        figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
+    return figure
+
+
+# --- exercises
+
+
+def first_to_break(answer: Any, means: pd.Series) -> None:
+    """06.1: the dose with the lowest mean return; `means` is indexed by dose."""
+    if answer not in means.index:
+        known = ", ".join(map(repr, means.index))
+        raise WrongAnswer(f"Write one of {known}; yours is {echo(answer)}.")
+    worst = str(means.idxmin())
+    if answer != worst:
+        place = int((means < means[answer]).sum()) + 1
+        hint = "It is a dose that a picture of the robot does not show. " if place > 2 else ""
+        raise WrongAnswer(
+            f"{answer!r} leaves a mean return of {means[answer]:.1f}, and another dose leaves "
+            f"{means[worst]:.1f}. {hint}Try the other sliders."
+        )
+
+
+def delay_line(answer: Callable) -> None:
+    """06.2: commands `[T, 2]` that arrive `late` steps later; before the first one, `stand`."""
+    for steps, late in ((6, 2), (5, 0), (3, 5)):
+        commands, stand = np.random.default_rng(0).normal(size=(steps, 2)), np.array([9.0, -9.0])
+        true = np.concatenate([np.tile(stand, (late, 1)), commands])[:steps]
+        given = np.asarray(call(answer, commands.copy(), late, stand.copy()))
+        found = f"With {steps} commands and a latency of {late} steps: "
+        if given.shape != true.shape:
+            why = "" if late else " In Python, `commands[:-0]` is empty."
+            raise WrongAnswer(f"{found}the shape must be {true.shape}, not {given.shape}.{why}")
+        if np.allclose(given, np.roll(commands, late, axis=0)) and late:
+            raise WrongAnswer(f"{found}the last commands arrive before they were chosen.")
+        if not np.allclose(given, true):
+            raise WrongAnswer(
+                f"{found}the command at t must be the one chosen at t − {late}, and `stand` "
+                "until the first one arrives."
+            )
+
+
+def surprises(answer: Any, champion: pd.Series, other: pd.Series) -> None:
+    """06.3: the doses under which the other policy has the higher mean return."""
+    right = set(other.index[other > champion])
+    if not isinstance(answer, list | tuple | set) or not set(answer) <= set(other.index):
+        raise WrongAnswer(f"Write a list of names out of {', '.join(map(repr, other.index))}.")
+    if set(answer) == right:
+        return
+    if not answer:
+        raise WrongAnswer("The higher score without a disturbance does not carry over to all.")
+    missed, wrong = len(right - set(answer)), len(set(answer) - right)
+    raise WrongAnswer(f"You miss {missed} and name {wrong} too many. The figure below has them.")
+
+
+EXERCISES = {
+    "06.1": Exercise(first_to_break, "Harm that cannot be seen may do more than a heavy load."),
+    "06.2": Exercise(delay_line, "A latency is a queue of commands that are still on their way."),
+    "06.3": Exercise(surprises, "A score says how well a policy does where it was trained."),
+}

@@ -4,7 +4,6 @@ import threading
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 from ray.exceptions import RayActorError, RayTaskError
 from ray_processes import Line
@@ -17,7 +16,6 @@ from labkit.replay import reverb_replay
 from labkit.replay.server import LimiterState, free_port
 from labkit.replay.transitions import Layout, Transition
 from labkit.replay.uniform_replay import UniformReplay
-from labkit.teaching import fault_injection
 from labkit.training import checkpoint
 from labkit.training.records import describe
 
@@ -255,26 +253,3 @@ def test_what_a_failure_costs(monkeypatch, capsys, name, before, env_steps, grad
     assert (fault["env_steps_lost"], fault["gradient_steps_lost"]) == (env_steps, gradient_steps)
     assert f"{name} failed and was restarted after 4 s" in capsys.readouterr().out
     assert killed == (["its handle"] if name == "replay" else []), "restarts with its table"
-
-
-# --- a helper of notebook 04
-
-
-def test_an_actor_is_killed_once_after_the_first_losses(monkeypatch):
-    calls, once = [], threading.Event()
-    names = ["1a learner", "2b rollout worker 1", "3c rollout worker 11"]
-    ray = SimpleNamespace(
-        is_initialized=lambda: True,
-        util=SimpleNamespace(list_named_actors=lambda: names),
-        get_actor=lambda name: name,
-        kill=lambda name, no_restart: (calls.append((name, no_restart)), once.set()),
-    )
-    monkeypatch.setattr(fault_injection, "ray", ray)
-    monkeypatch.setattr(fault_injection, "LOOK_SECONDS", 0.01)
-    table = pd.DataFrame({"gradient_step": [0, 50, 100]})
-    run = SimpleNamespace(metrics=lambda: table[:1])
-    with fault_injection.kill_once(run, "rollout worker 1") as killed:
-        assert not once.wait(0.1), "no losses yet"
-        run.metrics = lambda: table
-        assert once.wait(20)
-    assert (calls, killed) == ([("2b rollout worker 1", False)], [100])

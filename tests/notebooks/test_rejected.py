@@ -15,7 +15,6 @@ def run_to_check(number: str, **parameters: Any) -> None:
 
     A kernel would take seconds; one for all is below.
     """
-    last = {"04": 6}.get(number, 2)  # its environment is made in the sixth after the parameters
     injected = "# Parameters\n" + "".join(f"{name} = {v!r}\n" for name, v in parameters.items())
     namespace: dict[str, Any] = {"In": [""]}
     after = None  # cells after the parameters
@@ -27,7 +26,7 @@ def run_to_check(number: str, **parameters: Any) -> None:
             namespace["In"].append(source)
             exec(source, namespace)
         after = 0 if tagged else after + 1 if after is not None else None
-        if after == last:
+        if after == 2:
             return
 
 
@@ -41,7 +40,7 @@ def run_to_check(number: str, **parameters: Any) -> None:
         ("03", "num_iteration", 1, "`num_iteration` is not a parameter; did you mean 'num_itera"),
         ("03", "n_stpe", 3, "`n_stpe` is not a parameter; did you mean 'n_step'?"),
         ("03", "n_step", 0, "`n_step` must be a whole number from 1 to 100 (env steps whose"),
-        ("04", "collectors", "(0,)", "`collectors` must be one or more whole numbers from 1 to 64"),
+        ("04", "collectors", 0, "`collectors` must be a whole number from 1 to 64 (rollout work"),
         ("04", "watch_seconds", 0, "`watch_seconds` must be a whole number from 1 to 3 600"),
         ("04", "learning_rate", 0, "`learning_rate` must be a number above 0 and up to 1"),
         ("04", "env_name", "Nope", "`env_name` must be a registered id of Gym"),

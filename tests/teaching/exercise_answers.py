@@ -54,67 +54,50 @@ WRONG: dict[str, tuple[str, str]] = {  # number: (code, part of the diagnosis)
         ready, _ = ray.wait(refs)
         results += [ray.get(ready[0])]
     return results""",
-        "your loop still runs: wait for the second list",
+        "Your loop still runs: wait for the second list",
     ),
     "04.2": (
-        """def push(server, version, weights):
-    if version > server['version']:
-        server.update(version=version, weights=weights)""",
-        "Your server keeps the learner's own array",
+        """class ParameterServer:
+    def __init__(self, weights):
+        self.push(0, weights)
+    def push(self, version, weights):
+        self.version, self.weights = version, weights
+    def pull(self):
+        return self.version, self.weights""",
+        "your version 10 changed too: copy",
     ),
-    "04.3": ("follow = lambda t, c, tau, steps: c", "That is a full copy"),
+    "04.3": (
+        """class Replay(Replay):
+    def sample(self, count):
+        return self.rows[self.generator.integers(len(self.rows), size=count)]""",
+        "places that were never written",
+    ),
     "04.4": (
         "merge = lambda server, pulled, pushed: pushed",
         "The last push wins, and the first learner's step is lost",
     ),
-    "04.5": ("lost_rows = lambda taken, chunk: chunk", "the most that can be lost"),
-    "04.6": ("workers_fed = lambda l, r, w: l / r / w", "You divide by `collect_steps`"),
-    "04.7": (
-        "traffic = lambda o, a, w, p: (8 * (2 * o + a + 2), 8 * w / p)",
-        "A float32 has 4 bytes",
-    ),
-    "05.1": (
-        "my_winner = 'n_step 1'",
-        "'n_step 1' is number 2 of 3, with +9.50; first is 'baseline', with +12.00",
-    ),
-    "05.2": ("my_count = 2", "0.05 for 1 of 2: 'gamma 0.5'. You say 2. Not every"),
-    "05.3": ("my_furthest = 'gamma 0.5'", "walks 2.5 m and is number 3 of 3"),
-    "05.4": (
-        "distinct_seeds = lambda t, setting: (t.setting == setting).sum()",
-        "'baseline' has 6 runs of 5 seeds, you say 6. You count runs",
-    ),
-    "05.5": ("interquartile_mean = np.mean", "one lucky seed moves it"),
-    "05.6": ("beats = lambda a, b: np.mean(a > b[: len(a)])", "You compare by place"),
-    "05.7": ("best_of = lambda n: 0.0", "That is the mean of all"),
-    "05.8": (
-        """from math import comb
-clean_sweep = lambda n: 1 / comb(2 * n, n)""",
-        "Either setting may win",
-    ),
-    "05.9": (
+    "05.1": ("best_of = lambda n: 0.0", "That is the mean of all"),
+    "05.2": (
         """def coverage(interval, n):
     samples = np.random.default_rng(0).normal(size=(1_000, n))
     return np.mean([interval(v)[0] <= v.mean() <= interval(v)[1] for v in samples])""",
         "always contains the mean of its own sample",
     ),
-    "06.1": (
-        """score = {f: card.iqm[(card.factor == f) & (card.value == v)].item() for f, v in three}
-my_order = sorted(score, key=score.get)""",
-        "That is from most to least",
+    "05.3": ("my_count = 2", "below 0.05 for 1 of 2; you say 2. A lower mean"),
+    "05.4": (
+        """from math import comb
+clean_sweep = lambda n: 1 / comb(2 * n, n)""",
+        "Either setting may win",
     ),
-    "06.2": ("my_noise = 100 * breaks", "write the share"),
-    "06.3": (
-        "delay_line = lambda commands, late, stand: np.roll(commands, late, axis=0)",
+    "06.1": (
+        "my_dose = 'payload'",
+        "leaves a mean return of 22.6, and another dose leaves 5.4. It is a dose that a picture",
+    ),
+    "06.2": (
+        "delay_line = lambda commands, late, stand: np.roll(commands, late, 0)",
         "arrive before they were chosen",
     ),
-    "06.4": (
-        "temper = lambda mean, std, noise, temperature: np.tanh(mean) + temperature * std * noise",
-        "the noise is added before the tanh",
-    ),
-    "06.5": (
-        "paired_error = lambda a, b: np.sqrt((np.var(a, ddof=1) + np.var(b, ddof=1)) / len(a))",
-        "You treat the two as independent",
-    ),
+    "06.3": ("my_bets = []", "does not carry over to all"),
 }
 
 ALSO_RIGHT: list[tuple[str, str]] = [  # number, code
@@ -132,8 +115,9 @@ ALSO_RIGHT: list[tuple[str, str]] = [  # number, code
         yield ray.get(ready[0])""",
     ),
     (
-        "05.5",
-        """from scipy import stats
-interquartile_mean = lambda v: stats.trim_mean(v, 0.25)""",
+        "05.4",
+        """def clean_sweep(n):
+    scores = np.random.default_rng(0).normal(size=(200_000, 2, n))
+    return np.mean((scores[:, 0].min(1) > scores[:, 1].max(1)) * 2)""",
     ),
 ]

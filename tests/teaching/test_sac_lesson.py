@@ -1,4 +1,4 @@
-"""Notebooks 03, 04 and 06: the loop on the pendulum, losses compared, figures, the playground."""
+"""Notebook 03: the loop on the pendulum, losses compared, figures."""
 
 import books
 import numpy as np
@@ -8,17 +8,12 @@ import tensorflow as tf
 
 from labkit.config import SACConfig
 from labkit.environments.make import make_environment
-from labkit.errors import ParameterError
 from labkit.plotting import curves
 from labkit.sac import agent as agents
 from labkit.teaching import (
-    distributed_plots,
     minitaur,
-    playground,
     sac,
 )
-from labkit.teaching.playground import Setting
-from labkit.training.run import TRACKED_POLICY
 
 
 def test_clip_and_replay_are_shown_with_their_tracked_score(monkeypatch, tmp_path, capsys):
@@ -95,44 +90,3 @@ def test_estimates_stand_next_to_complete_discounted_returns(small_config):
 def test_a_run_without_an_evaluation_has_no_curve(capsys):
     assert sac.if_any(curves.learning_curve, pd.DataFrame({"eval_return": [np.nan]})) is None
     assert "nothing to draw yet" in capsys.readouterr().out
-
-
-def test_figures_of_notebook_04():
-    table = pd.DataFrame(
-        {
-            "gradient_step": [0, 100, 300, 400],
-            "env_step": [10, 20, 30, 40],
-            "wall_seconds": [0.0, 5.0, 15.0, 90.0],
-            "critic_loss": [None, 2.0, 1.0, None],
-            "eval_return": [1.0, 2.0, None, 5.0],
-        }
-    )
-    assert distributed_plots.iterations_per_second(table) == 20
-    text = distributed_plots.rates([("local", table), ("Ray", table[:2])])
-    assert text == "local: 20 gradient steps/s\nRay: too short to be timed"
-    line, final, _ = distributed_plots.evaluations({"run": table}).axes[0].lines
-    assert line.get_xydata().tolist() == [[10, 1], [20, 2]]
-    assert final.get_xydata().tolist() == [[40, 5]], "the last one plays other episodes"
-    seconds = np.arange(9.0)
-    arrived = {"worker 0": 100 * seconds, "worker 1": 50 * np.minimum(seconds, 4)}
-    counts = pd.DataFrame(arrived, index=seconds)
-    figure = distributed_plots.throughput(counts, {"killed": 4.0}, window=2.0)
-    assert figure.axes[0].lines[1].get_ydata().tolist() == [50, 50, 50, 25, 0, 0, 0]
-    assert "replay" in {text.get_text() for text in distributed_plots.processes().axes[0].texts}
-
-
-def test_the_playground_plays_a_setting_once_and_a_slider_plays_its_own(monkeypatch):
-    import ipywidgets
-
-    room = playground.Playground(TRACKED_POLICY.absolute(), seconds=0.1)
-    first = room.play(Setting(payload_kg=1))
-    assert room.play(Setting(payload_kg=1.0)) is first
-    assert first.steps == 10
-    made, slider, played = [], ipywidgets.FloatSlider, []
-    monkeypatch.setattr(ipywidgets, "FloatSlider", lambda **k: made.append(slider(**k)) or made[-1])
-    monkeypatch.setattr(playground.Screen, "show", lambda self, found, ab: played.append(ab))
-    playground.sliders(room, Setting(), Setting(payload_kg=2))
-    made[4].value = 0.02
-    assert played == [[Setting(control_latency_seconds=0.02), Setting(payload_kg=2)]]
-    with pytest.raises(ParameterError, match=r"^`seconds` must be a number above 0 and up to 10"):
-        playground.Playground(TRACKED_POLICY.absolute(), 11)
