@@ -18,7 +18,7 @@ myst_heading_anchors = 3
 nb_execution_mode = "off"  # the committed outputs are shown
 
 autoapi_dirs = ["labkit"]
-autoapi_ignore = ["*/teaching/*", "*/lessons/*"]
+autoapi_ignore = ["*/lessons/*"]
 autoapi_options = ["members", "undoc-members", "show-module-summary"]
 autoapi_add_toctree_entry = False
 suppress_warnings = ["autoapi.python_import_resolution"]  # of constants

@@ -170,6 +170,17 @@ def check_no_wildcards(name: str, path: object) -> None:
         raise invalid(name, str(path), allowed)
 
 
+def check_path(name: str, value: object, what: str) -> str:
+    """A notebook's parameter as the path of `what`, which need not exist.
+
+    Raises:
+        ParameterError: it is not text, or empty.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise invalid(name, value, f"the path of {what}")
+    return value
+
+
 # --- fields of a configuration
 
 
@@ -247,6 +258,18 @@ def from_notebook(
         if own and not source.startswith("# Parameters"):
             break
     return {name: namespace[name] for name in fields if name in namespace}
+
+
+def check_names(namespace: Mapping[str, Any]) -> None:
+    """Rejects a mistyped parameter of a notebook without a configuration: `check_names(globals())`.
+
+    The notebook's own parameters cell annotates each parameter, as in `seed: int = 0`. A cell that
+    papermill injects may assign these names only.
+
+    Raises:
+        ParameterError: it assigns another name.
+    """
+    from_notebook(namespace, (), namespace.get("__annotations__", {}))
 
 
 def _assigned(source: str) -> list[str]:

@@ -4,8 +4,7 @@ import pytest
 
 from labkit import SACConfig
 from labkit.errors import ParameterError
-from labkit.parameters import brief, check_real, from_notebook, invalid
-from labkit.teaching.parameters import check_path
+from labkit.parameters import brief, check_path, check_real, from_notebook, invalid
 
 OWN_CELL = """\
 num_iterations: int = 100  # gradient steps

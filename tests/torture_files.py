@@ -27,7 +27,8 @@ from torture import arrays_of, digest
 import labkit
 from labkit.errors import ParameterError, RunError
 from labkit.sac.agent import state_variables
-from labkit.training import checkpoint, components, local, lock, logger
+from labkit.training import checkpoint, components, learner, local
+from labkit.training import run as run_directory
 from labkit.training.run import open_run, read_metrics
 
 INITIAL, FIRST, LAST, NEXT = 100, 20, 40, 50  # env steps; gradient steps of checkpoints and the end
@@ -175,12 +176,12 @@ def damaged_checkpoint(path: Path, kind: str, generator: random.Random) -> str:
 
 
 PHASES: dict[str, tuple[Any, str]] = {
-    "the start": (lock, "hold"),
+    "the start": (run_directory, "hold"),
     "the warm-up": (components, "random_policy"),
-    "the events": (logger.RunLogger, "log"),
+    "the events": (learner.RunLogger, "log"),
     "a checkpoint": (checkpoint, "save"),
-    "a policy": (logger.RunLogger, "save_policy"),
-    "an evaluation": (logger.RunLogger, "log_evaluation"),
+    "a policy": (learner.RunLogger, "save_policy"),
+    "an evaluation": (learner.RunLogger, "log_evaluation"),
 }
 
 

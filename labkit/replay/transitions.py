@@ -5,11 +5,13 @@ float32. A row never spans two episodes, so that no loss has to mask a boundary 
 two-step window (TF-Agents' SAC masks none).
 """
 
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:  # TensorFlow takes seconds to load, and a collector does without
     import tensorflow as tf
@@ -142,3 +144,15 @@ def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
+
+
+def write_npz(file: Path, arrays: Mapping[str, npt.ArrayLike]) -> None:
+    """Writes arrays by name for `np.load`; raises an OSError if the disk is full or gone.
+
+    `np.savez` leaves its archive open when a write fails, and Python prints a traceback when it
+    deletes that archive.
+    """
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)

@@ -8,7 +8,6 @@ import tensorflow as tf
 from tf_agents.replay_buffers.tf_uniform_replay_buffer import TFUniformReplayBuffer
 
 from labkit.errors import ParameterError
-from labkit.replay import npz
 from labkit.replay.transitions import (
     SAMPLE_TIMEOUT_SECONDS,
     Layout,
@@ -17,6 +16,7 @@ from labkit.replay.transitions import (
     pack,
     recent_share,
     untuned,
+    write_npz,
 )
 from labkit.runtime import quiet
 
@@ -96,7 +96,7 @@ class UniformReplay:
         self.flush()
         target.mkdir()
         (rows, ids, last_id), size = self._buffer.variables(), self.size()
-        npz.write(target / FILE, {"rows": rows[:size], "ids": ids[:size], "last_id": last_id})
+        write_npz(target / FILE, {"rows": rows[:size], "ids": ids[:size], "last_id": last_id})
 
     def restore(self, snapshot: Path) -> None:
         """Replaces the contents by a snapshot that `save` wrote.

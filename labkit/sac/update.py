@@ -5,10 +5,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.types.experimental import GenericFunction as Compiled
 
+from labkit.config import Reflection
 from labkit.replay.transitions import Layout, split
 from labkit.sac.agent import SeededSacAgent, trained_by
 from labkit.strategy import replica_slice
-from labkit.symmetry import Reflection
 
 Metrics = dict[str, tf.Tensor]  # scalars by name
 

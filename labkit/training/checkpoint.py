@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 
 from labkit.errors import ParameterError, RunError, StorageError, first_line
-from labkit.replay import npz
-from labkit.replay.transitions import BatchSource
+from labkit.replay.transitions import BatchSource, write_npz
 
 FORMAT = 2
 KEPT = 2
@@ -92,7 +91,7 @@ def save(
             raise OSError(f"{folder} is a symbolic link")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        npz.write(partial / AGENT, {f"{i:04d}": array for i, array in enumerate(arrays)})
+        write_npz(partial / AGENT, {f"{i:04d}": array for i, array in enumerate(arrays)})
         replay.save(partial / "replay")
         found = [file for file in sorted(partial.rglob("*")) if file.is_file()]
         files = {str(file.relative_to(partial)): file.stat().st_size for file in found}

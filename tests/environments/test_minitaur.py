@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from pybullet_envs.bullet import minitaur
 
-from labkit.config import SACConfig
+from labkit.config import REFLECTIONS, SACConfig
 from labkit.environments.make import make_environment, raw_env
 from labkit.environments.minitaur import BatchedMinitaurEnv
-from labkit.symmetry import REFLECTIONS
 
 NAME = "MinitaurBulletEnv-v0"
 STEPS = 450

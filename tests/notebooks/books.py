@@ -87,7 +87,7 @@ def write_copy(number: str, folder: Path, leave_out: Collection[str] = ()) -> Pa
     if number == "03":
         place = next(i for i, cell in enumerate(cells) if cell.id == "imports") + 1
         cells.insert(place, nbformat.v4.new_code_cell(SHORT_EPISODES, id="short-episodes"))
-        for cell in cells:  # the pendulum needs 6 000 steps, and tests/teaching takes them
+        for cell in cells:  # the pendulum needs 6 000 steps, and tests/lessons takes them
             cell.source = cell.source.replace("env_steps, returns, total, begin = 6_000", SHORT)
     notebook.cells = cells
     copy = folder / NOTEBOOKS[number].name

@@ -5,13 +5,13 @@ import pytest
 import tensorflow as tf
 from library import learned_variables, unpack
 
+from labkit.config import REFLECTIONS
 from labkit.environments.make import make_environment
 from labkit.errors import ParameterError
 from labkit.replay.transitions import Layout
 from labkit.sac import agent as agents
 from labkit.sac.update import flat_weights, make_steps, make_update
 from labkit.strategy import make_strategy
-from labkit.symmetry import REFLECTIONS
 
 LAYOUT = Layout(28, 8)
 DEVICE = tf.distribute.get_strategy()

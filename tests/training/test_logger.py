@@ -21,7 +21,7 @@ from labkit.replay.server import free_port
 from labkit.sac import agent
 from labkit.sac.rollout import Evaluation
 from labkit.strategy import make_strategy
-from labkit.training import logger
+from labkit.training import learner as logger
 from labkit.training.run import open_run
 
 ROOT = Path(__file__).resolve().parents[2]

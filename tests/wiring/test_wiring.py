@@ -29,7 +29,7 @@ from labkit.plotting import rendering, video
 from labkit.replay import n_step, reverb_replay, server, uniform_replay
 from labkit.replay.transitions import layout_of
 from labkit.sac import actor, agent, rollout, update
-from labkit.training import checkpoint, components, learner, logger
+from labkit.training import checkpoint, components, learner
 
 # Reverb is the only table that other processes can write to.
 ON_RAY = {**OFF_DEFAULT, "replay": "reverb"}
@@ -151,7 +151,7 @@ def seen(request, tmp_path_factory):
         record = Record(patch)
         # Checkpoints by time come in a run of one second, too, and none would with the default.
         ticks = itertools.count()
-        patch.setattr(logger.RunLogger, "seconds", lambda _: 0.3 * next(ticks))
+        patch.setattr(learner.RunLogger, "seconds", lambda _: 0.3 * next(ticks))
         EXECUTORS[request.param](config, path, patch)
     record.config, record.on_ray = config, on_ray
     table = labkit.open_run(path, config).metrics()

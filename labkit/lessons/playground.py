@@ -18,11 +18,11 @@ from labkit.environments import disturbance
 from labkit.environments.disturbance import Disturbance
 from labkit.environments.make import MINITAUR, step_seconds
 from labkit.errors import ParameterError
+from labkit.lessons.exercises import Exercise, WrongAnswer, call
 from labkit.parameters import check_real, echo, from_notebook, invalid, real
 from labkit.plotting import style, video
 from labkit.plotting.video import Recording
 from labkit.sac.saved_policy import load_actor
-from labkit.teaching.exercises import Exercise, WrongAnswer, call
 from labkit.training.run import read_config
 
 EPISODES = Path(__file__).parents[2] / "results" / "minitaur" / "robustness" / "episodes.csv"

@@ -13,9 +13,9 @@ from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import StepType, trajectory
 from tf_agents.utils import nest_utils
 
+from labkit.lessons.exercises import Exercise, WrongAnswer, call, number_of
 from labkit.parameters import echo
 from labkit.runtime import quiet
-from labkit.teaching.exercises import Exercise, WrongAnswer, call, number_of
 
 EPISODE = 4  # entries of an episode of numbered steps, the last of which is the boundary entry
 TYPE, NUMBER, REWARD = (tf.TensorSpec([], dtype) for dtype in (tf.int32, tf.int64, tf.float32))
@@ -50,7 +50,7 @@ def api_table(
     buffers: Mapping[str, ReplayBuffer], lines: Iterable[str], names: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Runs each line on each buffer `b` and tabulates the results, or the errors' names."""
-    rows = {}
+    rows: dict[str, dict[str, str]] = {}
     for line in lines:
         rows[line] = {}
         for name, buffer in buffers.items():
@@ -97,7 +97,8 @@ def ring_index(answer: Callable) -> None:
 def n_step_target(answer: Callable) -> None:
     """02.2: a target over n env steps."""
     gamma, value = 0.9, 100.0
-    for case in ([1, 1, 1, 1, 1], [1, 1, 1], [1, 0.5, 1, 1], [1, 1, 1, 1, 0]):
+    cases: list[list[float]] = [[1, 1, 1, 1, 1], [1, 1, 1], [1, 0.5, 1, 1], [1, 1, 1, 1, 0]]
+    for case in cases:
         rewards, discounts, n = np.arange(1.0, len(case) + 1), np.array(case, float), len(case)
         given = number_of(call(answer, rewards, discounts, value, gamma))
         before = np.cumprod([1.0, *(gamma * discounts)])  # [n + 1] float64

@@ -12,7 +12,7 @@ from exercise_answers import ALSO_RIGHT, WRONG
 
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
-from labkit.teaching import exercises
+from labkit.lessons import exercises
 
 # The cells between these headings define what answers and checks use: imports, parameters, tables.
 SET_UP = {

@@ -12,8 +12,8 @@ from tf_agents.replay_buffers import reverb_replay_buffer, reverb_utils
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step, trajectory
 
+from labkit.lessons import buffers
 from labkit.replay import server
-from labkit.teaching import buffers
 
 CONCEPTS = [  # of the source document: the cell that teaches it, the cell that runs it, its code
     ("api", "table", "buffers.api_table(all_buffers, lines, globals())"),

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from labkit.errors import ParameterError
-from labkit.teaching import playground
-from labkit.teaching.playground import Playground, Setting
+from labkit.lessons import playground
+from labkit.lessons.playground import Playground, Setting
 from labkit.training.run import TRACKED_POLICY
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import reverb
 
+from labkit.lessons import reverb as lesson
 from labkit.replay import server
-from labkit.teaching import reverb as lesson
 
 CONCEPTS = [  # of the source document: the cell that teaches it, the cell that runs it, its code
     ("agent-text", "picture", "OBSERVATION_SPEC = tf.TensorSpec([10, 10], tf.uint8)"),

@@ -20,12 +20,12 @@ from labkit.errors import StalledError
 from labkit.parameters import echo, invalid
 
 MODULES = {  # by the number of the notebook
-    "01": "labkit.teaching.reverb",
-    "02": "labkit.teaching.buffers",
-    "03": "labkit.teaching.exercises_sac",
-    "04": "labkit.teaching.ray",
-    "05": "labkit.teaching.runs",
-    "06": "labkit.teaching.playground",
+    "01": "labkit.lessons.reverb",
+    "02": "labkit.lessons.buffers",
+    "03": "labkit.lessons.exercises_sac",
+    "04": "labkit.lessons.ray",
+    "05": "labkit.lessons.runs",
+    "06": "labkit.lessons.playground",
 }
 EMPTY_BODY = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE"}  # opcodes of `...` or `pass`
 NOT_ANSWERED, NOT_YET, RIGHT = "not answered yet", "not yet", "right"

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import integrate, stats
 
 from labkit.analysis import statistics
-from labkit.teaching.exercises import Exercise, WrongAnswer, call, number_of
+from labkit.lessons.exercises import Exercise, WrongAnswer, call, number_of
 
 SIGNIFICANCE = 0.05
 

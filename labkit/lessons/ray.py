@@ -11,8 +11,8 @@ import ray
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from labkit.lessons.exercises import Exercise, WrongAnswer, call
 from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, label_axes, subplots
-from labkit.teaching.exercises import Exercise, WrongAnswer, call
 from labkit.training.run import Run
 
 BOXES = {  # name: (x, y, its content)
@@ -36,7 +36,10 @@ def processes() -> Figure:
     with subplots(9, 3.2) as (figure, axes):
         for name, (x, y, content) in BOXES.items():
             corner, color = (x - width / 2, y - height / 2), ORANGE if name == "learner" else BLUE
-            shape = {"boxstyle": "round,pad=0,rounding_size=0.05", "facecolor": color + "26"}
+            shape: dict[str, Any] = {
+                "boxstyle": "round,pad=0,rounding_size=0.05",
+                "facecolor": color + "26",
+            }
             axes.add_patch(FancyBboxPatch(corner, width, height, edgecolor=color, **shape))
             axes.text(x, y + 0.07, name, ha="center", va="center", weight="bold")
             axes.text(x, y - 0.09, content, ha="center", va="center", fontsize=8.5)
@@ -154,9 +157,9 @@ def replay(answer: type) -> None:
     if (drawn == 0).any():
         raise WrongAnswer("You draw places that were never written: they hold zeros.")
     table.write(1, np.arange(20.0, 27.0, dtype=np.float32)[:, None])  # passes the end of the ring
-    drawn, expected = set(np.asarray(table.sample(999)).ravel()), {7.0, *range(20, 27)}
-    if drawn != expected:
-        have = ", ".join(f"{value:g}" for value in sorted(drawn))
+    found, expected = set(np.asarray(table.sample(999)).ravel()), {7.0, *range(20, 27)}
+    if found != expected:
+        have = ", ".join(f"{value:g}" for value in sorted(found))
         raise WrongAnswer(f"Of the rows 7, 7, 7, 20 … 26 the newest 8 must be there, not {have}.")
 
 

@@ -7,7 +7,7 @@ import books
 import numpy as np
 import pandas as pd
 
-from labkit.teaching import ray as lesson
+from labkit.lessons import ray as lesson
 
 # What the source document teaches: the cell that explains it, and the cell that runs it.
 CONCEPTS = {

@@ -13,11 +13,11 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 from reverb.cc import schema_pb2
 
+from labkit.lessons.exercises import Exercise, WrongAnswer, call, number_of
 from labkit.parameters import echo
 from labkit.plotting import style
 from labkit.replay import server
 from labkit.runtime import quiet
-from labkit.teaching.exercises import Exercise, WrongAnswer, call, number_of
 
 Step = tuple[int, int]  # (episode, index in it)
 BLUES = ("#f2f2f2", "#cfe3f3", "#9cc9e8", "#5fa8d9")  # for 0, 1, 2, and 3 or more references

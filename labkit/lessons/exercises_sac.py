@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from labkit.teaching.exercises import Exercise, WrongAnswer, call, mistakes, number_of
+from labkit.lessons.exercises import Exercise, WrongAnswer, call, mistakes, number_of
 
 
 def log_slope(answer: Callable) -> None:

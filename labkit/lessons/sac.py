@@ -4,7 +4,9 @@
 each), all of them Keras models, and the variable `log_alpha`.
 """
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,21 +19,25 @@ from tf_agents.agents.sac import sac_agent, tanh_normal_projection_network
 from tf_agents.networks import actor_distribution_network
 from tf_agents.train.utils import spec_utils
 
+import labkit
 from labkit.config import SACConfig
-from labkit.parameters import brief
+from labkit.parameters import brief, grouped
+from labkit.plotting import video
 from labkit.plotting.curves import NothingToDraw
 from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, subplots
 from labkit.sac.agent import SeededSacAgent, create_agent
-from labkit.sac.rollout import play
-from labkit.teaching.minitaur import RESULTS
+from labkit.sac.rollout import Evaluation, play
 from labkit.training import checkpoint
-from labkit.training.run import Run
+from labkit.training.run import TRACKED_POLICY, Run, read_config, read_metrics
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
     from labkit.sac.rollout import Policy
 
+RESULTS = Path(labkit.__file__).parents[1] / "results" / "minitaur"  # only in the repository
+POLICY = RESULTS / TRACKED_POLICY.name
+CLIP = "one episode of the trained robot: it walks forward"
 BOXES = {  # name: (x, y of the centre, colour)
     "environment": (0.0, 1.0, GREY),
     "replay": (1.2, 1.0, ORANGE),
@@ -220,7 +226,31 @@ def choices(reasons: Mapping[str, str], budget: int = 60_000) -> pd.DataFrame:
     return table.sort_values(columns[-1], kind="stable").round(1)
 
 
-# --- a finished run
+# --- runs
+
+
+def show_clip(folder: Path = POLICY) -> None:
+    """Displays the tracked clip of a trained robot, its film strip and how it was made.
+
+    Without the repository, as after `pip install`, it prints one line.
+    """
+    if not (folder / "after.mp4").exists():
+        print("no clip: the tracked results are in the repository only")
+        return
+    display.display(display.HTML(video.video_html([folder / "after.mp4"], [CLIP])))
+    strip = (folder / "strip.png").read_bytes()
+    display.display(display.Image(strip, alt=f"Film strip of {CLIP}"))
+    print(description(folder))
+
+
+def description(folder: Path = POLICY) -> str:
+    """How long a tracked run trained, and its final evaluation, in lines of a notebook's width."""
+    last = read_metrics(folder).dropna(subset="eval_return").iloc[-1]
+    score = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
+    seed, steps = read_config(folder).seed, grouped(int(last.env_step))
+    return textwrap.fill(
+        f"Training seed {seed} after {steps} env steps, deterministic: {score}.", 95
+    )
 
 
 def trained_agent(run: Run, env: "PyEnvironment", strategy: tf.distribute.Strategy) -> Any:
