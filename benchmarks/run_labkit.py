@@ -9,6 +9,8 @@ from typing import Any
 import labkit
 from benchmarks.stopwatch import Stopwatch, worker
 from labkit.training import components
+from labkit.training.local import LocalTraining
+from labkit.training.progress import StopRequest
 from labkit.training.run import open_run
 
 
@@ -70,10 +72,12 @@ def time_training(
             raise EnoughError
 
     with tempfile.TemporaryDirectory() as folder:
-        # Each timing is a new run, and labkit.train rejects an agent that has trained without one.
+        # Each timing is a new run.
         parts.agent.train_step_counter.assign(0)
         with contextlib.suppress(EnoughError):
-            labkit.train(config, open_run(folder, config), parts, on_metrics=tick)
+            run = open_run(folder, config)
+            run.on_metrics = tick
+            LocalTraining(config, run, parts).execute(StopRequest())
     return stopwatch.result()
 
 

@@ -57,13 +57,13 @@ def _new_connection(address: str | None, cpus: int) -> Iterator[None]:
     # Ray opens its folder to every user; the one above it is ours alone.
     folder = tempfile.TemporaryDirectory(None, "labkit-ray-", "/tmp", ignore_cleanup_errors=True)
     with folder, contextlib.ExitStack() as stack:
+        stack.callback(setattr, worker, "_worker_logs_enabled", True)
         stack.callback(quiet()(ray.shutdown))
         with quiet():
             _start(f"{folder.name}/ray", cpus) if address is None else _connect(address)
         # Ray has no option to hide its paragraphs about each failed process, for which the driver
         # prints one line.
         worker._worker_logs_enabled = False
-        stack.callback(setattr, worker, "_worker_logs_enabled", True)
         yield
 
 

@@ -24,7 +24,6 @@ from labkit.runtime import seed_everything
 from labkit.sac.agent import SeededSacAgent, create_agent
 from labkit.sac.rollout import Collector, random_policy
 from labkit.strategy import make_strategy
-from labkit.training import checkpoint
 from labkit.training.progress import progress
 from labkit.training.run import Run
 
@@ -52,7 +51,7 @@ def evaluation_seed(config: SACConfig, final: bool) -> int:
 
 @attrs.define(kw_only=True)
 class TrainingComponents:
-    """The components of a training run. `build` makes all; notebook 03 makes each by hand.
+    """The components of a training run, as `build` makes them.
 
     The agent is made under the strategy's scope. The table holds the transitions of the warm-up
     when training begins; `env_steps` counts env steps so far, the warm-up included.
@@ -69,20 +68,6 @@ class TrainingComponents:
     def layout(self) -> Layout:
         """The row layout of this environment's transitions."""
         return layout_of(self.collect_env)
-
-    def load(self, run_path: Path) -> None:
-        """Restores networks and replay table from a run's newest checkpoint, for inspection.
-
-        Adam's moments stay as they are. Without a checkpoint nothing changes.
-
-        Raises:
-            ParameterError: the checkpoint is damaged, or of other networks.
-        """
-        if saved := checkpoint.latest(run_path / "checkpoints"):
-            state = checkpoint.read_state(saved)
-            checkpoint.assign(list(self.agent.variables), saved, partly=True)
-            self.replay.restore(saved / "replay")
-            self.env_steps = int(state["env_steps"])
 
     def close(self) -> None:
         """Closes the replay table; may be called twice."""
@@ -170,28 +155,19 @@ def check_config_and_run(config: Any, run: Any) -> None:
         raise invalid("run", run, "None, or what labkit.open_run(run_dir, config) returns")
 
 
-def check_tuned(config: SACConfig, env: PyEnvironment, parameter: str = "make_env") -> None:
-    """Rejects settings of the Minitaur if `parameter`, such as `make_env`, gave another robot."""
+def check_tuned(config: SACConfig, env: PyEnvironment) -> None:
+    """Rejects settings of the Minitaur if `make_env` gave another robot."""
     special = config.env_name == MINITAUR_NAME or config.symmetry_augmentation
     if special and environment_name(env) != config.env_name:
         name = type(raw_env(env)).__name__
         allowed = (
-            f"a name for the environment of `{parameter}`, such as {name!r}: this one chooses the "
+            f"a name for the environment of `make_env`, such as {name!r}: this one chooses the "
             "reward scale, observation scale, reflection and other settings of that environment"
         )
         raise invalid("env_name", config.env_name, allowed)
     if config.reflection and layout_of(env) != Layout(*config.reflection.sizes):
         allowed = f"False: observations or actions are not those of {config.env_name}"
         raise invalid("symmetry_augmentation", True, allowed)
-
-
-def check_components(components: TrainingComponents, config: SACConfig) -> None:
-    """Rejects components with which a training of this configuration cannot begin."""
-    if not isinstance(components, TrainingComponents):
-        raise invalid("components", components, "None, or TrainingComponents as in notebook 03")
-    check_separate(components.collect_env, components.eval_env, "components")
-    check_specs(components.collect_env, "components.collect_env")
-    check_tuned(config, components.collect_env, "components")
 
 
 def warm_up(config: SACConfig, components: TrainingComponents) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from labkit.config import SACConfig
-from labkit.errors import ParameterError, RunError, StorageError
+from labkit.errors import RunError, StorageError
 from labkit.runtime import in_background
 from labkit.sac.actor import ActorPolicy
 from labkit.sac.rollout import Collector, evaluate
@@ -23,7 +23,6 @@ from labkit.training.components import (
     MakeEnv,
     TrainingComponents,
     build,
-    check_components,
     check_config_and_run,
     evaluation_seed,
     make_environments,
@@ -41,7 +40,6 @@ STEPS_BETWEEN_CHECKS = 100  # gradient steps; see `LocalTraining.check_table`
 def train(
     config: SACConfig,
     run: Run | None = None,
-    components: TrainingComponents | None = None,
     make_env: MakeEnv | None = None,
     *,
     max_episode_steps: int | None = None,
@@ -61,13 +59,10 @@ def train(
         config: every hyperparameter.
         run: an open run of this configuration; None resumes the newest unfinished one under `runs/`
             or makes a new numbered directory there, see `labkit.open_run`.
-        components: made by hand, with a filled table; None builds them and warms up.
         make_env: returns an environment of Gym 0.23 or Gymnasium, as in
-            `labkit.train(config, make_env=MyEnv)`; not together with `components`, which have
-            their environments. `config.env_name` names it.
+            `labkit.train(config, make_env=MyEnv)`. `config.env_name` names it.
         max_episode_steps: env steps until the time limit, in both environments; None takes the
-            registered one, if any. Pass it again to resume: a run with another one is rejected. Not
-            together with `components`.
+            registered one, if any. Pass it again to resume: a run with another one is rejected.
         on_metrics: gets each row of metrics as a dictionary, once it is written.
 
     Returns:
@@ -77,26 +72,15 @@ def train(
         KeyboardInterrupt: the run was stopped in the warm-up, after which there is nothing to save.
         RunError: one of `errors`; names the last good checkpoint.
         ParameterError: an argument is of another type, `run` is of another configuration, another
-            process writes to it, `make_env` comes with `components` or cannot be used, or a
-            checkpoint is damaged or of another agent.
+            process writes to it, `make_env` cannot be used, or a checkpoint is damaged.
     """
     check_config_and_run(config, run)
-    for name, value in (("make_env", make_env), ("max_episode_steps", max_episode_steps)):
-        if components is not None and value is not None:
-            what = f"`{name}` must be None if `components` are given: they have theirs"
-            raise ParameterError(what)
     if run is not None:
         check_same(run.path, run.config, config)
     with contextlib.ExitStack() as stack:
-        if components is None:
-            environments = make_environments(config, make_env, max_episode_steps)
-            for env in environments:
-                stack.callback(env.close)
-        else:
-            check_components(components, config)
-            environments = components.collect_env, components.eval_env
-            for env in environments:
-                env.gym.timeout = config.environment_timeout
+        environments = make_environments(config, make_env, max_episode_steps)
+        for env in environments:
+            stack.callback(env.close)
         found = {**LOCAL, **describe(environments[0])}
         opened = run or open_run("", config, environment=found)
         if run is None:
@@ -106,22 +90,12 @@ def train(
         opened.on_metrics = on_metrics
         folder = opened.path / "checkpoints"
         stack.enter_context(name_last_checkpoint(folder))
-        new = checkpoint.latest(folder) is None
-        if components is None:
-            components = build(config, environments, folder / "reverb")
-            stack.callback(components.close)
-            if new:
-                warm_up(config, components)
-        elif new and not components.replay.size():
-            what = "`components` must have a filled replay table, but theirs is empty: call "
-            raise ParameterError(what + "labkit.training.components.warm_up(config, components)")
-        training = LocalTraining(config, opened, components)
-        # PyBullet keeps Python's lock for the whole of a step, and Python passes it on only every
-        # 5 ms by default: the gradient steps would wait where they should overlap.
-        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
-        sys.setswitchinterval(1e-4)
+        components = build(config, environments, folder / "reverb")
+        stack.callback(components.close)
+        if checkpoint.latest(folder) is None:
+            warm_up(config, components)
         with stop_request() as stop:
-            training.execute(stop)
+            LocalTraining(config, opened, components).execute(stop)
     return opened
 
 
@@ -160,6 +134,10 @@ class LocalTraining:
 
     def execute(self, stop: StopRequest) -> None:
         """Runs every iteration, the interim evaluations and the final one."""
+        # PyBullet keeps Python's lock for the whole of a step, and Python passes it on only every
+        # 5 ms by default: the gradient steps would wait where they should overlap.
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-4)
         try:
             with self.live_plot:
                 self._run_phases(stop)
@@ -167,6 +145,8 @@ class LocalTraining:
             with contextlib.suppress(StorageError):  # what went wrong before counts
                 self.learner.logger.close()
             raise
+        finally:
+            sys.setswitchinterval(interval)
         print(checkpoint.summary(self.learner.folder))
         if stop:
             total = self.config.num_iterations

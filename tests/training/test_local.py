@@ -245,7 +245,7 @@ def test_rows_that_are_not_numbers_are_named(config, tmp_path):
         made.replay.write(Transition([np.nan], [0.0], 0.0, 1.0, [0.0]))
     made.replay.flush()
     with pytest.raises(DivergedError, match="a row of the replay table is infinite or not a num"):
-        labkit.train(settings, open_run(tmp_path, settings), made)
+        local.LocalTraining(settings, open_run(tmp_path, settings), made).execute(StopRequest())
     made.close()
 
 
@@ -278,8 +278,10 @@ def test_a_table_that_a_stranger_emptied_ends_the_run(config, tmp_path):
             reverb.Client(made.replay.address).reset("transitions")
 
     message = r"the replay table holds \d+ rows at gradient step 200, and had 400: another client"
+    run = open_run(tmp_path, settings)
+    run.on_metrics = reset
     with pytest.raises(labkit.RunError, match=message):
-        labkit.train(settings, open_run(tmp_path, settings), made, on_metrics=reset)
+        local.LocalTraining(settings, run, made).execute(StopRequest())
     made.close()
 
 
@@ -357,22 +359,15 @@ def test_evaluations_have_episodes_of_their_own(config):
     assert evaluation_seed(pairs[0], final=True) == evaluation_seed(pairs[0], final=True)
 
 
-# --- components made by hand
+# --- again
 
 
 def test_training_again_after_the_end_adds_no_evaluation(config, tmp_path):
-    """As the cell of a notebook that is run again: with the same run and components."""
+    """As the cell of a notebook that is run again."""
     run = open_run(tmp_path, config())
-    made = components.build(config(), components.make_environments(config(), Target))
-    components.warm_up(config(), made)
-    tables = [labkit.train(config(), run, made).metrics() for _ in range(3)]
-    made.close()
-    looked_at = components.build(config(), components.make_environments(config(), Target))
-    looked_at.load(run.path)
-    assert looked_at.env_steps == tables[0].env_step.max()
-    looked_at.close()
-    for again in tables[1:]:
-        pd.testing.assert_frame_equal(again, tables[0])
+    first, *others = [labkit.train(config(), run, Target).metrics() for _ in range(3)]
+    for again in others:
+        pd.testing.assert_frame_equal(again, first)
 
 
 def test_the_policy_that_collects_is_the_newest(config, tmp_path):
@@ -392,22 +387,8 @@ def test_the_policy_that_collects_is_the_newest(config, tmp_path):
     made.close()  # twice is harmless
 
 
-def test_components_that_do_not_fit_are_one_line(config, tmp_path):
-    settings = config(replay="tf_uniform")
-
-    def rejected(message, made, config=settings, **options):
-        with pytest.raises(labkit.ParameterError, match=message):
-            labkit.train(config, open_run(tmp_path, config), made, **options)
-
-    made = components.build(settings, components.make_environments(settings, Target))
-    rejected("`components` must be None, or TrainingComponents", "mine")
-    rejected("`make_env` must be None if `components` are given", made, make_env=Target)
-    rejected("a filled replay table, but theirs is empty", made)
-    components.warm_up(settings, made)
-    one = attrs.evolve(made, eval_env=made.collect_env)
-    rejected("two environments", one)
+def test_arguments_of_another_type_are_one_line(config):
     with pytest.raises(labkit.ParameterError, match=r"`run` must be None, or what labkit\.open_"):
-        labkit.train(settings, "runs/0001")
+        labkit.train(config(), "runs/0001")
     with pytest.raises(labkit.ParameterError, match="`config` must be an SACConfig"):
         labkit.train({"gamma": 0.9})
-    assert not read_metrics(tmp_path).size

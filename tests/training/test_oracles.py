@@ -165,9 +165,7 @@ def test_the_table_holds_what_a_reference_collector_collects(small_config, tmp_p
 def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config, tmp_path):
     """An evaluation of the saved policy, made here, gives the final score of the metrics."""
     config = small_config(env_name=ENV, replay="tf_uniform", seed=6)
-    made = components.build(config)
-    components.warm_up(config, made)
-    run = labkit.train(config, labkit.open_run(tmp_path / "run", config), made)
+    run = labkit.train(config, labkit.open_run(tmp_path / "run", config))
     policy = load_actor(run.path / "policy", config.observation_scale)
     env = labkit.make_environment(ENV)
     seed = components.evaluation_seed(config, final=True)
@@ -182,4 +180,3 @@ def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config
     assert final.eval_lengths == (200.0, 200.0)
     scored = final.eval_return
     assert scored == pytest.approx(total / config.num_eval_episodes, rel=1e-4)
-    made.close()

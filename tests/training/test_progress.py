@@ -17,15 +17,13 @@ PREPARE = f"""
 import sys; sys.path[:0] = {TESTS!r}
 import labkit
 from labkit.plotting import curves
-from labkit.training import components, progress
+from labkit.training import progress
 from test_local import Target
 from small import SMALL
 progress.SECONDS_BETWEEN_FIGURES = progress.SECONDS_BETWEEN_UPDATES = 0
 progress.LARGEST_SHARE = 1e9
 config = labkit.SACConfig(**{{**SMALL, "env_name": "Target", "num_iterations": 10**6}})
 run = labkit.open_run("", config)
-made = components.build(config, components.make_environments(config, Target))
-components.warm_up(config, made)
 """
 SHORT = PREPARE.replace('"num_iterations": 10**6', '"log_interval": 10')
 
@@ -66,7 +64,7 @@ def printed(messages):
 def displays(kernel):
     """Displays of the training's cell, each (message type, display id, data, metadata)."""
     execute(kernel, SHORT)
-    messages = execute(kernel, "labkit.train(config, run, made);")
+    messages = execute(kernel, "labkit.train(config, run, Target);")
     shown = [m for m in messages if m["msg_type"] in ("display_data", "update_display_data")]
     parts = [(m["msg_type"], m["content"]) for m in shown]
     return [(kind, c["transient"]["display_id"], c["data"], c["metadata"]) for kind, c in parts]
@@ -90,7 +88,7 @@ def test_one_figure_and_one_line_are_replaced_in_place(kernel):
 
 def test_interrupted_the_cell_returns_and_run_all_resumes(kernel, tmp_path):
     metrics = tmp_path / "runs" / "0001" / "metrics.csv"
-    train = "labkit.train(config, run, made); print('it returned at', len(run.metrics()))"
+    train = "labkit.train(config, run, Target); print('it returned at', len(run.metrics()))"
     lengths = [0]
     for _ in range(2):
         text = printed(execute(kernel, PREPARE))
