@@ -70,7 +70,6 @@ ARGUMENTS = [
     (lambda: labkit.train(SACConfig(), run="r1"), "`run` must be None, or what labkit.open_run"),
     (lambda: labkit.train_on_ray(SACConfig(), run="r1"), "`run` must be None, or what labkit.open"),
     (lambda: labkit.open_run("run", {}), r"`config` must be .*SACConfig.parse\(.*, got \{\}$"),
-    (lambda: labkit.train(SACConfig(), components={}), "`components` must be None, or "),
     (lambda: evaluate(episodes=0), "`episodes` must be a whole number from 1 .*, got 0"),
     (lambda: evaluate(seed=-1), "`seed` must be a whole number from 0 .*, got -1"),
     (lambda: evaluate(env="Pendulum-v1"), "`env` must be what labkit.make_environment"),
@@ -232,9 +231,9 @@ def test_a_server_that_is_gone_is_named_within_a_time_limit(tmp_path, small_conf
     pair = components.make_environments(config, env(answer=answer))
     made = components.build(config, pair)
     components.warm_up(config, made)
-    expected = r"Reverb server at localhost:\d+ no longer answers; last good"
-    with pytest.raises(StalledError, match=expected):
-        labkit.train(config, labkit.open_run(tmp_path, config), made)
+    training = local.LocalTraining(config, labkit.open_run(tmp_path, config), made)
+    with pytest.raises(StalledError, match=r"Reverb server at localhost:\d+ no longer answers"):
+        training.execute(local.StopRequest())
 
 
 STORAGE = {

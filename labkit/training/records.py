@@ -165,7 +165,8 @@ def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
     for name in table.columns.difference(PER_EPISODE):
         table[name] = pd.to_numeric(table[name], errors="coerce")
     table = table.dropna(subset=STEPS, ignore_index=True)
-    table.attrs["damaged"] = len(lines) - 1 - len(table) + bool(unfinished)
+    table.attrs["damaged"] = len(lines) - 1 - len(table)
+    table.attrs["unfinished"] = bool(unfinished)
     return table.astype(dict.fromkeys(STEPS, int))
 
 
@@ -243,7 +244,7 @@ def cut(path: Path, step: int) -> list[str]:
         if damaged := table.attrs["damaged"]:
             told.append(f"{file} has {damaged} damaged rows, which are left out")
         kept = table[table.gradient_step <= step]
-        if damaged or len(kept) < len(table):
+        if damaged or table.attrs["unfinished"] or len(kept) < len(table):
             _write(path, kept)
     return told
 

@@ -74,12 +74,12 @@ def test_one_figure_and_one_line_are_replaced_in_place(kernel):
     """JupyterLab shows each state; papermill and the saved notebook keep the last one."""
     shown = displays(kernel)
     kinds = [kind for kind, *_ in shown]
-    assert kinds.count("display_data") == 2, "one line, one figure: nothing scrolls"
+    assert kinds.count("display_data") == 3, "the warm-up, the training, one figure"
     lines = [data["text/plain"] for _, _, data, _ in shown if "image/png" not in data]
     assert any(line.startswith("evaluation: ") for line in lines)
     figures = [data["image/png"] for _, _, data, _ in shown if "image/png" in data]
     assert len(set(figures)) >= 3, "it is redrawn when metrics are added"
-    (line, _), (figure, details) = {name: (d, m) for _, name, d, m in shown}.values()
+    _, (line, _), (figure, details) = {name: (d, m) for _, name, d, m in shown}.values()
     assert re.match(r"training: 100%\|.*\| 20/20 \[.*it/s, last return=", line["text/plain"])
     assert base64.b64decode(figure["image/png"]).startswith(b"\x89PNG")
     assert len(figure["image/png"]) < 200_000
