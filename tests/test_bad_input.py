@@ -6,12 +6,15 @@ The tables are the documentation: what was done, and how the line begins.
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from small_disk import may_mount
 
 import labkit
 from labkit import ParameterError, SACConfig
@@ -234,6 +237,19 @@ def test_a_server_that_is_gone_is_named_within_a_time_limit(tmp_path, small_conf
     training = local.LocalTraining(config, labkit.open_run(tmp_path, config), made)
     with pytest.raises(StalledError, match=r"Reverb server at localhost:\d+ no longer answers"):
         training.execute(local.StopRequest())
+
+
+@pytest.mark.skipif(not may_mount(), reason="it hides /etc/hosts, for which it must be root")
+def test_a_server_that_cannot_be_reached_is_named(tmp_path):
+    """Where the hosts file lacks localhost, Reverb's writer would wait without end."""
+    code = "from labkit.replay import reverb_replay, transitions as t; "
+    code += "reverb_replay.ReverbReplay(t.Layout(1, 1), 9)"
+    (tmp_path / "hosts").write_text("")
+    program = f"mount --bind hosts /etc/hosts && exec {sys.executable} -c '{code}'"
+    command = ["unshare", "--mount", "sh", "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("ServerGoneError: no Reverb server with a table 'transitions' answers")
 
 
 STORAGE = {

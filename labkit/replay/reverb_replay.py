@@ -187,7 +187,15 @@ class ReverbReplay(TransitionWriter):
             tables.append(packed_table(self.layout, self._recent, name=RECENT))
         server = start_server(tables, self._folder, snapshot, self._port)
         self.server: reverb.Server | None = server
-        super().__init__(f"localhost:{server.port}", self._recent)
+        address = f"localhost:{server.port}"
+        # A writer would wait without end where no port is free or the hosts file lacks localhost.
+        try:
+            table_state(connect(address), ANSWER_SECONDS)
+        except ServerGoneError:
+            with quiet():
+                server.stop()
+            raise
+        super().__init__(address, self._recent)
 
     def state(self) -> LimiterState:
         """Inserts, samples and size of the table now; see `table_state`."""
