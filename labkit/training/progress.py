@@ -65,7 +65,9 @@ class Ticker:
         self.label = label
         self._show = (cell or Display().line) if in_kernel() else None
         # In a cell, tqdm only formats. Without a terminal, it prints nothing.
-        where: dict[str, Any] = {"file": io.StringIO()} if self._show else {"disable": None}
+        where: dict[str, Any] = {"disable": None}
+        if self._show:
+            where = {"file": io.StringIO(), "ascii": False}
         width = {"ncols": WIDTH} if self._show else {"dynamic_ncols": True}
         seconds = SECONDS_BETWEEN_UPDATES
         self._bar = tqdm(
