@@ -87,17 +87,17 @@ def test_windows_is_rejected_in_one_line(monkeypatch):
 
 TWO_THREADS = """
 import logging, os, sys, threading, labkit
-entered, left = threading.Event(), threading.Event()
+inside, entered, left = threading.Event(), threading.Event(), threading.Event()
 
 def first():
     with labkit.quiet():
+        inside.set()
         entered.wait(60)
     left.set()
 
 thread = threading.Thread(target=first)
 thread.start()
-while not labkit.runtime._hiding.locked():
-    pass
+inside.wait(60)
 with labkit.quiet():
     print("hidden")
     os.write(1, b"hidden")

@@ -67,7 +67,7 @@ def test_a_name_lists_what_differs():
     assert setting_name(base) == "defaults"
     assert setting_name(base, base) == "baseline"
     assert setting_name(changed) == "gamma 0.5, observation_scale none"
-    assert setting_name(base, changed).startswith("gamma 0.995, observation_scale (8 × 1, 8 × 20")
+    assert setting_name(base, changed).startswith("gamma 0.995, observation_scale (1.0, 1.0, ")
     assert setting_name(SACConfig(env_name="HalfCheetahBulletEnv-v0")) == "defaults"
 
 

@@ -108,7 +108,7 @@ def test_papermill_that_was_interrupted_resumes_when_it_runs_again(tmp_path):
         "out.ipynb",
         "-p",
         "num_iterations",
-        "5e3",
+        "3e4",
     ]
     options = {"cwd": tmp_path, "stderr": subprocess.DEVNULL, "start_new_session": True}
     with subprocess.Popen([*command, "-p", "checkpoint_interval", "100"], **options) as first:
