@@ -98,6 +98,7 @@ def test_ctrl_c_ends_with_a_checkpoint_and_the_same_command_resumes(tmp_path, mo
     assert list(steps[: len(before)]) == list(before.gradient_step)
 
 
+@pytest.mark.timeout(600)
 def test_papermill_that_was_interrupted_resumes_when_it_runs_again(tmp_path):
     notebook, run_dir = write(tmp_path, START, TRAIN), tmp_path / "runs" / "0001"
     command = [
@@ -108,7 +109,7 @@ def test_papermill_that_was_interrupted_resumes_when_it_runs_again(tmp_path):
         "out.ipynb",
         "-p",
         "num_iterations",
-        "3e4",
+        "15e3",
     ]
     options = {"cwd": tmp_path, "stderr": subprocess.DEVNULL, "start_new_session": True}
     with subprocess.Popen([*command, "-p", "checkpoint_interval", "100"], **options) as first:
