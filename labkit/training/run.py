@@ -256,19 +256,23 @@ def _unfinished(root: Path, config: SACConfig, environment: Mapping[str, Any]) -
 
     Else the newest number, if its start was rejected or ended before the first row of metrics.
     """
+    unfinished = []
     for path in _numbered(root):
         with contextlib.suppress(ParameterError):  # of another configuration, damaged, or in use
             check_same(path, read_config(path), config)
             check_usable(path, config)
             check_free(path)
             if not (is_finished(path, config) or differences(path, environment)):
-                saved = checkpoint.latest(path / "checkpoints")
-                reached = f"gradient step {int(saved.name)}" if saved else "its beginning"
-                print(
-                    f"{path} is an unfinished run of this configuration: it resumes from {reached} "
-                    "(a new one: -p resume never, or labkit.open_run('', config, resume='never'))"
-                )
-                return path
+                unfinished.append(path)
+    # A start that ended before its first row comes after one that has something to resume.
+    for path in sorted(unfinished, key=has_begun, reverse=True)[:1]:
+        saved = checkpoint.latest(path / "checkpoints")
+        reached = f"gradient step {int(saved.name)}" if saved else "its beginning"
+        print(
+            f"{path} is an unfinished run of this configuration: it resumes from {reached} "
+            "(a new one: -p resume never, or labkit.open_run('', config, resume='never'))"
+        )
+        return path
     for path in _numbered(root)[:1]:
         with contextlib.suppress(ParameterError):
             check_free(path)

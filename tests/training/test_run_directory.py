@@ -99,13 +99,14 @@ def test_without_a_directory_the_newest_unfinished_run_is_resumed(here, capsys):
     begun("runs/0003", finished=True, step=20)
     begun("runs/0004", attrs.evolve(CONFIG, seed=9), step=15)
     begun("runs/0005", step=15, executor="ray")
+    open_run("runs/0006", CONFIG)  # a start that ended before its first row
     assert open_run("", CONFIG).path == Path("runs/0002")
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("runs/0002 is an unfinished run of this configuration: it resumes from ")
     assert "gradient step 15" in line
     assert "resume never" in line
     assert open_run("", CONFIG, environment={"executor": "ray"}).path == Path("runs/0005")
-    assert open_run("", CONFIG, resume="never").path == Path("runs/0006")
+    assert open_run("", CONFIG, resume="never").path == Path("runs/0007")
 
 
 def test_an_unfinished_run_of_another_environment_or_process_is_not_taken(here):
