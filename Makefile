@@ -41,7 +41,7 @@ endif
 doctor: setup ## check that everything labkit needs works on this machine
 	@$(PY) -m labkit.cli.main doctor
 
-test: setup ## run the quick tests, each notebook once and small included (6 minutes)
+test: setup ## run the quick tests, each notebook once and small included (a quarter of an hour)
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 check: setup ## format, lint, types, import order, then the quick tests

@@ -65,13 +65,12 @@ class Ticker:
         self.label = label
         self._show = (cell or Display().line) if in_kernel() else None
         # In a cell, tqdm only formats. Without a terminal, it prints nothing.
-        where: dict[str, Any] = {"disable": None}
+        options: dict[str, Any] = {"disable": None, "dynamic_ncols": True}
         if self._show:
-            where = {"file": io.StringIO(), "ascii": False}
-        width = {"ncols": WIDTH} if self._show else {"dynamic_ncols": True}
+            options = {"file": io.StringIO(), "ascii": False, "ncols": WIDTH}
         seconds = SECONDS_BETWEEN_UPDATES
         self._bar = tqdm(
-            total=total, unit=unit, desc=label, initial=done, mininterval=seconds, **where, **width
+            total=total, unit=unit, desc=label, initial=done, mininterval=seconds, **options
         )
         self._shown = time.monotonic()
 
