@@ -15,26 +15,6 @@ from tf_agents.trajectories import time_step, trajectory
 from labkit.lessons import buffers
 from labkit.replay import server
 
-CONCEPTS = [  # of the source document: the cell that teaches it, the cell that runs it, its code
-    ("api", "table", "buffers.api_table(all_buffers, lines, globals())"),
-    ("api", "tf-create", "TFUniformReplayBuffer("),
-    ("tf-write-text", "tf-write", "tf_buffer.add_batch(values_batched)"),
-    ("tf-read-text", "tf-read", "get_next(sample_batch_size=10, num_steps=1)"),
-    ("tf-read-text", "tf-read", "as_dataset(sample_batch_size=4, num_steps=2)"),
-    ("tf-read-text", "tf-read", "gather_all()"),
-    ("tf-read-answer", "py-create", "data_spec=tensor_spec.to_nest_array_spec(data_spec)"),
-    ("collect", "collect-agent", "agent.collect_data_spec, batch_size=tf_env.batch_size"),
-    ("collect-driver-text", "collect-driver", "observers=replay_observer, num_steps=10"),
-    ("train-step", "train-step-code", "train_step(experience=trajectories)"),
-]
-
-
-def test_every_concept_of_the_source_document_has_its_cells():
-    cells = {cell.id: cell for cell in books.read("02").cells}
-    for teaches, runs, code in CONCEPTS:
-        assert cells[teaches].cell_type == "markdown"
-        assert code in cells[runs].source
-
 
 @pytest.fixture(scope="module")
 def page():

@@ -1,34 +1,11 @@
 """Notebook 01: the contents of a real Reverb server, read and drawn."""
 
-import books
 import numpy as np
 import pytest
 import reverb
 
 from labkit.lessons import reverb as lesson
 from labkit.replay import server
-
-CONCEPTS = [  # of the source document: the cell that teaches it, the cell that runs it, its code
-    ("agent-text", "picture", "OBSERVATION_SPEC = tf.TensorSpec([10, 10], tf.uint8)"),
-    ("agent-text", "picture", "ACTION_SPEC = tf.TensorSpec([2], tf.float32)"),
-    ("s1", "make-table", "reverb.selectors.Prioritized(priority_exponent=0.8)"),
-    ("s1", "make-table", '"actions": tf.TensorSpec([3, *ACTION_SPEC.shape]'),
-    ("s1-write-text", "write-overlapping", "client.trajectory_writer(num_keep_alive_refs="),
-    ("s1-write-text", "write-overlapping", 'writer.history["action"][-3:]'),
-    ("s2", "s2-windows", "for num_keep_alive_refs in (2, 3, 4):"),
-    ("s3", "s3-program", "reverb.Server(tables=[table], port=int(sys.argv[1]))"),
-    ("s3-read-text", "s3-read", "reverb.TrajectoryDataset.from_table_signature("),
-    ("s3-read-text", "s3-read", "max_in_flight_samples_per_worker=10"),
-    ("s3-read-text", "s3-read", "dataset.batch(2).take(2)"),
-    ("s3-read-text", "s3-read", "sample.info.probability"),
-]
-
-
-def test_every_concept_of_the_source_document_has_its_cells():
-    cells = {cell.id: cell for cell in books.read("01").cells}
-    for teaches, runs, code in CONCEPTS:
-        assert cells[teaches].cell_type == "markdown"
-        assert code in cells[runs].source
 
 
 @pytest.fixture
