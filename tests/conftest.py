@@ -11,6 +11,7 @@ from labkit.config import SACConfig
 LONG = ("test_run_all", "test_wiring", "test_replicas", "test_on_ray", "test_checkpoint")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook
 def pytest_collection_modifyitems(config, items):
     """For pytest-xdist: the tests of a file go to one process, but each notebook to any."""
     if hasattr(config, "workerinput"):
