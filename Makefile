@@ -9,8 +9,8 @@ PY := .venv/bin/python
 SEEDS ?= 0 1 2
 SCREENSHOTS ?= build/browser
 # One process more than CPUs, because tests often wait; each takes one or two gigabytes.
-# tests/conftest.py groups the tests of a file, and puts long ones first.
-SIDE_BY_SIDE := -n $(shell n=$$(nproc 2>/dev/null) && echo $$((n + 1)) || echo auto) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+# The tests of a file share a process, and so their fixtures; tests/conftest.py puts long ones first.
+SIDE_BY_SIDE := -n $(shell n=$$(nproc 2>/dev/null) && echo $$((n + 1)) || echo auto) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22

@@ -6,20 +6,15 @@ from small import SMALL, minitaur_rows
 import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 from labkit.config import SACConfig
 
-# The files that take longest, longest first. Processes side by side begin with them: one that comes
-# last would keep a single process busy.
-LONG = ("test_run_all", "test_wiring", "test_replicas", "test_on_ray", "test_checkpoint")
+# The files that take longest, longest first. Processes side by side, to which pytest-xdist gives
+# whole files, begin with them: one that comes last would keep a single process busy.
+LONG = ("test_run_all", "test_wiring", "test_on_ray", "test_local", "test_update", "test_run")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook
-def pytest_collection_modifyitems(config, items):
-    """For pytest-xdist: the tests of a file go to one process, but each notebook to any."""
-    if hasattr(config, "workerinput"):
-        for item in items:
-            alone = item.get_closest_marker("notebook")
-            item.add_marker(pytest.mark.xdist_group(item.name if alone else item.path.stem))
-        place = {name: number for number, name in enumerate(LONG)}
-        items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
+def pytest_collection_modifyitems(items):
+    """Sorts the tests by `LONG`."""
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
 
 
 @pytest.fixture
