@@ -176,12 +176,12 @@ def damaged_checkpoint(path: Path, kind: str, generator: random.Random) -> str:
 
 
 PHASES: dict[str, tuple[Any, str]] = {
-    "the start": (run_directory, "hold"),
+    "the start": (run_directory, "_acquire"),
     "the warm-up": (components, "random_policy"),
-    "the events": (learner.RunLogger, "log"),
+    "the events": (learner.Learner, "_write_events"),
     "a checkpoint": (checkpoint, "save"),
-    "a policy": (learner.RunLogger, "save_policy"),
-    "an evaluation": (learner.RunLogger, "log_evaluation"),
+    "a policy": (learner.Learner, "_save_policy"),
+    "an evaluation": (learner.Learner, "log_evaluation"),
 }
 
 

@@ -17,13 +17,13 @@ from labkit.errors import ParameterError, StorageError
 from labkit.replay.transitions import Layout
 from labkit.replay.uniform_replay import UniformReplay
 from labkit.training import checkpoint
+from labkit.training.components import open_training
 from labkit.training.run import (
     check_free,
     choose_directory,
     is_finished,
     open_run,
     read_config,
-    removed_if_rejected,
     start_run,
 )
 
@@ -67,8 +67,7 @@ def test_numbers_count_up(here):
 
 
 def test_a_rejected_start_uses_up_no_number(here):
-    run = open_run("", CONFIG)
-    with pytest.raises(ParameterError), removed_if_rejected(run):
+    with pytest.raises(ParameterError), open_training("local", CONFIG, None, None, None):
         raise ParameterError("a typo")
     assert not list(here.glob("runs/*"))
     code = "import labkit; print(labkit.open_run('', labkit.SACConfig(seed={})).path)"
