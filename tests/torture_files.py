@@ -29,7 +29,8 @@ from labkit.errors import ParameterError, RunError
 from labkit.sac.agent import state_variables
 from labkit.training import checkpoint, components, learner, local
 from labkit.training import run as run_directory
-from labkit.training.run import open_run, read_metrics
+from labkit.training.records import read_metrics
+from labkit.training.run import open_run
 
 INITIAL, FIRST, LAST, NEXT = 100, 20, 40, 50  # env steps; gradient steps of checkpoints and the end
 USERS = ("notes.txt", "checkpoints/notes.txt", "videos/mine.mp4", ".hidden", "../beside.txt")

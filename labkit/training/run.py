@@ -28,15 +28,7 @@ from labkit.environments.make import check_name
 from labkit.errors import ParameterError, storage
 from labkit.parameters import check_no_wildcards, invalid
 from labkit.training import checkpoint, records
-from labkit.training.records import (
-    CONFIG,
-    AnyPath,
-    differences,
-    has_begun,
-    is_finished,
-    read_config,
-    read_metrics,
-)
+from labkit.training.records import CONFIG, AnyPath, differences, has_begun
 
 if TYPE_CHECKING:
     from labkit.sac.rollout import Evaluation
@@ -98,7 +90,7 @@ class Run:
 
     def metrics(self) -> pd.DataFrame:
         """All rows so far; see `read_metrics`."""
-        return read_metrics(self.path)
+        return records.read_metrics(self.path)
 
 
 def check_free(path: Path) -> None:
@@ -154,12 +146,12 @@ def check_usable(path: Path, config: SACConfig) -> None:
             allowed = f"a new or empty directory, or a run; it holds {some}, and no {CONFIG}"
             raise invalid("run_dir", str(path), allowed)
         return
-    theirs = read_config(path)
+    theirs = records.read_config(path)
     if not has_begun(path):
         return
     check_same(path, theirs, config, but=("num_iterations",))
     taken = max(checkpoint.steps(path / "checkpoints"), default=None)
-    if taken is None and is_finished(path, theirs):
+    if taken is None and records.is_finished(path, theirs):
         allowed = "a new directory: a finished run is never overwritten, and without its "
         raise invalid("run_dir", str(path), allowed + "checkpoint this one cannot be opened")
     if taken is not None and taken > config.num_iterations:
@@ -227,9 +219,9 @@ def _numbered(root: Path, config: SACConfig, resume: str, environment: dict[str,
             check_free(path)
             if path == numbers[0] and path.resolve() not in _HELD and not has_begun(path):
                 unused = path if (path / CONFIG).exists() else None
-            check_same(path, read_config(path), config)
+            check_same(path, records.read_config(path), config)
             check_usable(path, config)
-            if not (is_finished(path, config) or differences(path, environment)):
+            if not (records.is_finished(path, config) or differences(path, environment)):
                 unfinished.append(path)
     # A start that ended before its first row comes after one that has something to resume.
     for path in sorted(unfinished, key=has_begun, reverse=True)[:1]:

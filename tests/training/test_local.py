@@ -26,8 +26,8 @@ from labkit.sac.actor import ActorPolicy
 from labkit.training import checkpoint, components, learner, local
 from labkit.training.components import RESUME_SEED, evaluation_seed
 from labkit.training.progress import StopRequest
-from labkit.training.records import read_content
-from labkit.training.run import open_run, read_config, read_metrics
+from labkit.training.records import read_config, read_content, read_metrics
+from labkit.training.run import open_run
 
 
 class Target(gym.Env):

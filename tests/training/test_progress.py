@@ -10,7 +10,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 from labkit.training import progress
-from labkit.training.run import read_metrics
+from labkit.training.records import read_metrics
 
 TESTS = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 PREPARE = f"""

@@ -6,7 +6,8 @@ import pytest
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.training import records
-from labkit.training.run import Run, open_run, read_config, read_metrics
+from labkit.training.records import read_config, read_metrics
+from labkit.training.run import Run, open_run
 
 
 @pytest.fixture

@@ -18,14 +18,8 @@ from labkit.replay.transitions import Layout
 from labkit.replay.uniform_replay import UniformReplay
 from labkit.training import checkpoint
 from labkit.training.components import open_training
-from labkit.training.run import (
-    check_free,
-    choose_directory,
-    is_finished,
-    open_run,
-    read_config,
-    start_run,
-)
+from labkit.training.records import is_finished, read_config
+from labkit.training.run import check_free, choose_directory, open_run, start_run
 
 CONFIG = SACConfig(num_iterations=20, num_eval_episodes=2, interim_eval_episodes=1)
 ROW = {"env_step": 310, "gradient_step": 10, "wall_seconds": 1.0}
