@@ -22,7 +22,6 @@ from labkit.sac.agent import SeededSacAgent, state_variables
 from labkit.sac.rollout import Evaluation
 from labkit.sac.update import flat_weights, make_steps, make_update
 from labkit.training import checkpoint, records
-from labkit.training.records import FIRST, PER_EPISODE
 from labkit.training.run import Run
 
 
@@ -138,8 +137,8 @@ class Learner:
         if self._due(self.config.log_interval) or last:
             # NaN where no step had the metric since the last row.
             means = {name: float(s / c) if c else np.nan for name, (s, c) in self._totals.items()}
-            row: dict[str, float] = {"env_step": env_step, "gradient_step": self.step}
-            row |= {"wall_seconds": round(self.seconds(), 3), **means}
+            counts = {"env_step": env_step, "gradient_step": self.step}
+            row = {**counts, "wall_seconds": round(self.seconds(), 3), **means}
             row["collect_return"] = collect_return
             self.run.log(**row)
             self._write_events(row)
@@ -150,7 +149,7 @@ class Learner:
 
     def _write_events(self, row: dict[str, Any]) -> None:
         with storage(self._events_folder), self._events.as_default():
-            for name in set(row) - {*FIRST, *PER_EPISODE}:
+            for name in set(row) - {*records.FIRST, *records.PER_EPISODE}:
                 if not math.isnan(row[name]):
                     tf.summary.scalar(name, row[name], step=int(row["gradient_step"]))
             self._events.flush()

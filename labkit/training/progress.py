@@ -80,10 +80,7 @@ class progress(tqdm):
             super().display(*arguments, **options)
 
     def advance(self, count: int = 1, **facts: Any) -> None:
-        """Adds `count`; `facts` such as `last_return='+3.2'` follow the bar.
-
-        It is fast enough to be called at every step.
-        """
+        """Adds `count`, at every step if need be; `facts`, as `last_return='+3'`, follow it."""
         if facts:
             text = {key.replace("_", " "): str(value) for key, value in facts.items()}
             self.set_postfix(text, refresh=False)
@@ -109,10 +106,7 @@ class Phases(contextlib.ExitStack):
 
 
 class LivePlot(contextlib.AbstractContextManager["LivePlot"]):
-    """Shows a training in its cell: a line, and the figure of its metrics.
-
-    A context manager around the training; its progress displays call `line`.
-    """
+    """Shows a training in its cell: a line, which its progress displays update, and a figure."""
 
     def __init__(self, run: Run):
         self._run = run

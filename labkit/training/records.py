@@ -98,12 +98,9 @@ def differences(path: Path, found: Mapping[str, Any]) -> str:
 def read_metrics(path: AnyPath) -> pd.DataFrame:
     """The whole rows of a run's `metrics.csv`; damaged ones are left out.
 
-    Returns:
-        A table of numbers, NaN where a row has none. The columns `PER_EPISODE` hold tuples of
-        floats, one number for each episode. `attrs["damaged"]` counts the rows that are left out.
-
-    Raises:
-        ParameterError: the file is missing, or its header is damaged.
+    Returns a table of numbers, NaN where a row has none. The columns `PER_EPISODE` hold tuples of
+    floats, one number for each episode. `attrs["damaged"]` counts the rows that are left out.
+    Raises ParameterError if the file is missing, or its header is damaged.
     """
     file = Path(path) / METRICS
     with named(file):

@@ -252,10 +252,8 @@ def start_run(namespace: Mapping[str, Any], others: tuple[str, ...] = ()) -> Run
     """Checks a notebook's parameters, then opens its run directory: `start_run(globals())`.
 
     The fields of `SACConfig`, `run_dir`, `resume` and `num_collectors` (more than 0 for Ray) are
-    used; `others` are the names of further parameters that the notebook reads itself.
-
-    Raises:
-        ParameterError: a wrong value or a mistyped name, in one line, before TensorFlow loads.
+    used; `others` are the names of further parameters that the notebook reads itself. Rejects a
+    wrong value or a mistyped name in one line, before TensorFlow loads.
     """
     ours = ("run_dir", "resume", "num_collectors")
     config = SACConfig.from_notebook(namespace, (*ours, *others))
@@ -269,10 +267,8 @@ def open_run(
 ) -> Run:
     """Opens a new run, or an existing one of the same configuration; see `choose_directory`.
 
-    Raises:
-        ParameterError: see `choose_directory`; or another process is writing to the run, or none of
-            its checkpoints is whole.
-        StorageError: the disk is full.
+    Also rejects a run to which another process is writing, or of which no checkpoint is whole.
+    Raises StorageError if the disk is full.
     """
     check_config(config)
     check_replay(config)
