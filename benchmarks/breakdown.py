@@ -122,7 +122,7 @@ def main(options: argparse.Namespace) -> dict[str, Any]:
     probes = Probes()
     probe(parts, probes)
     timed = time_training(parts, options.warmup, options.iterations, probes.clear)
-    parts.close()
+    parts.replay.close()
     uncalled = [name for name in (ENGINE, POLICY, WRITING, GRADIENT) if not probes.calls[name]]
     if uncalled:
         raise RuntimeError(f"labkit.training.local no longer calls: {', '.join(uncalled)}")

@@ -90,7 +90,7 @@ def main(options: argparse.Namespace) -> dict[str, float]:
     try:
         return time_training(parts, options.warmup, options.iterations, same_work=same)
     finally:
-        parts.close()
+        parts.replay.close()
 
 
 if __name__ == "__main__":

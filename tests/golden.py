@@ -60,7 +60,7 @@ def single_steps(config) -> dict[str, np.ndarray]:
     batches = [table[generator.integers(len(table), size=config.batch_size)] for _ in range(10)]
     found = [update(batch) for batch in batches]
     losses = np.array([[one[name].numpy() for name in NAMES] for one in found])
-    built.close()
+    built.replay.close()
     return {"transitions": table, "losses": losses}
 
 

@@ -280,7 +280,7 @@ def test_a_full_disk_or_a_vanished_folder_is_named(tmp_path, small_config, name)
 
 
 def test_an_interrupt_is_announced_and_a_second_one_stops_at_once(capsys):
-    with pytest.raises(KeyboardInterrupt), local.stop_request() as stop:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), local.StopRequest() as stop:  # noqa: PT012
         with labkit.quiet():
             os.kill(os.getpid(), signal.SIGINT)
         assert stop

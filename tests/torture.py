@@ -26,7 +26,8 @@ import labkit
 from labkit.replay import reverb_replay, transitions, uniform_replay
 from labkit.sac.agent import state_variables
 from labkit.training import checkpoint, local
-from labkit.training.run import open_run, read_metrics
+from labkit.training.records import read_metrics
+from labkit.training.run import open_run
 
 LIMIT_SECONDS = 180  # for one life to show a sign of progress, and for the last one to end
 INITIAL = 200

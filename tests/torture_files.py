@@ -29,7 +29,8 @@ from labkit.errors import ParameterError, RunError
 from labkit.sac.agent import state_variables
 from labkit.training import checkpoint, components, learner, local
 from labkit.training import run as run_directory
-from labkit.training.run import open_run, read_metrics
+from labkit.training.records import read_metrics
+from labkit.training.run import open_run
 
 INITIAL, FIRST, LAST, NEXT = 100, 20, 40, 50  # env steps; gradient steps of checkpoints and the end
 USERS = ("notes.txt", "checkpoints/notes.txt", "videos/mine.mp4", ".hidden", "../beside.txt")
@@ -176,12 +177,12 @@ def damaged_checkpoint(path: Path, kind: str, generator: random.Random) -> str:
 
 
 PHASES: dict[str, tuple[Any, str]] = {
-    "the start": (run_directory, "hold"),
+    "the start": (run_directory, "_acquire"),
     "the warm-up": (components, "random_policy"),
-    "the events": (learner.RunLogger, "log"),
+    "the events": (learner.Learner, "_write_events"),
     "a checkpoint": (checkpoint, "save"),
-    "a policy": (learner.RunLogger, "save_policy"),
-    "an evaluation": (learner.RunLogger, "log_evaluation"),
+    "a policy": (learner.Learner, "_save_policy"),
+    "an evaluation": (learner.Learner, "log_evaluation"),
 }
 
 

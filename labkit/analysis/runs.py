@@ -16,7 +16,7 @@ from labkit.analysis import statistics
 from labkit.config import FREE_TO_CHANGE, SACConfig
 from labkit.errors import ParameterError
 from labkit.parameters import brief, invalid
-from labkit.training.run import read_config, read_metrics
+from labkit.training.records import read_config, read_metrics
 
 # Fields that differ between runs of the same setting, or do not influence learning.
 NOT_A_SETTING = (

@@ -22,7 +22,8 @@ from labkit.errors import storage
 from labkit.parameters import invalid
 from labkit.sac import actor
 from labkit.sac.saved_policy import load_actor
-from labkit.training.run import check_links, is_finished, read_config, read_content, read_metrics
+from labkit.training.records import is_finished, read_config, read_content, read_metrics
+from labkit.training.run import check_links
 
 
 def export(run_dir: Path, out: Path | None) -> None:

@@ -20,7 +20,7 @@ from labkit.environments.make import check_specs, make_environment
 from labkit.errors import ParameterError, RunError, first_line, storage
 from labkit.parameters import invalid, literal, unknown
 from labkit.runtime import quiet
-from labkit.training import checkpoint
+from labkit.training import checkpoint, records
 from labkit.training import run as training
 
 
@@ -77,14 +77,14 @@ class Execution:
 
     def finished(self) -> bool:
         """Whether the run has its final evaluation; True if the notebook trains none."""
-        if self.config is None or not (self.run_dir / training.CONFIG).exists():
+        if self.config is None or not (self.run_dir / records.CONFIG).exists():
             return self.config is None
-        return training.is_finished(self.run_dir, self.config)
+        return records.is_finished(self.run_dir, self.config)
 
     def steps(self) -> int:
         """The gradient steps in the run's metrics so far."""
         try:
-            return int(training.read_metrics(self.run_dir).gradient_step.max())
+            return int(records.read_metrics(self.run_dir).gradient_step.max())
         except (ParameterError, ValueError):  # none yet
             return 0
 

@@ -10,8 +10,8 @@ from labkit.plotting import video
 from labkit.runtime import quiet
 from labkit.sac.actor import Actor
 from labkit.sac.saved_policy import load_actor
-from labkit.training.records import describe
-from labkit.training.run import check_links, differences, read_config, read_content
+from labkit.training.records import describe, differences, read_config, read_content
+from labkit.training.run import check_links
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment

@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from labkit.config import SACConfig
+from labkit.config import SACConfig, check_config
 from labkit.distributed import cluster
 from labkit.distributed.learner_actor import LearnerActor
 from labkit.distributed.parameter_server import ParameterServer
@@ -27,11 +27,9 @@ from labkit.replay.server import free_port, warn_once
 from labkit.replay.transitions import Layout, layout_of
 from labkit.strategy import learner_gpus
 from labkit.training import checkpoint
-from labkit.training import run as run_directory
-from labkit.training.components import MakeEnv, check_config_and_run, make_environments
-from labkit.training.learner import name_last_checkpoint
-from labkit.training.progress import Phases, StopRequest, stop_request
-from labkit.training.records import describe
+from labkit.training.components import MakeEnv, open_training
+from labkit.training.progress import Phases, StopRequest
+from labkit.training.records import is_finished
 from labkit.training.run import Run
 
 
@@ -65,7 +63,7 @@ def train_on_ray(
         ActorLostError: a process fails again and again.
     """
     num_collectors = check_int("num_collectors", num_collectors, 1, 10_000, "rollout workers")
-    check_config_and_run(config, run)
+    check_config(config)
     if config.replay != "reverb":
         allowed = "'reverb' on Ray, where other processes write to the table"
         raise invalid("replay", config.replay, allowed)
@@ -75,17 +73,9 @@ def train_on_ray(
         allowed = "a class or a function that Ray can pickle for its processes"
         raise invalid("make_env", make_env, f"{allowed} ({first_line(error)})") from None
     with contextlib.ExitStack() as stack:
-        environments = make_environments(config, make_env, max_episode_steps)
-        for env in environments:
-            stack.callback(env.close)
-        found = {"executor": "ray", **describe(environments[0])}
-        opened = run or run_directory.open_run("", config, environment=found)
-        if run is None:
-            stack.enter_context(run_directory.removed_if_rejected(opened))
-        run_directory.check_free(opened.path)
-        run_directory.check_same(opened.path, opened.config, config)
-        opened.check_environment(found)
-        if run_directory.is_finished(opened.path, config):
+        training = open_training("ray", config, run, make_env, max_episode_steps)
+        opened, environments = stack.enter_context(training)
+        if is_finished(opened.path, config):
             return opened
         warn_once()
         stack.enter_context(cluster.connection(address, cpus=num_collectors + 1))
@@ -93,7 +83,7 @@ def train_on_ray(
         paths, folder = list(map(os.path.abspath, sys.path)), opened.path.resolve() / "checkpoints"
         context = RunContext(config, pickled, paths, folder, server, max_episode_steps)
         driver = Driver(context, opened, num_collectors, layout_of(environments[0]))
-        with stop_request() as stop, name_last_checkpoint(folder):
+        with StopRequest() as stop:
             driver.watch(stop)
     saved = checkpoint.steps(folder)
     if stop and not saved:

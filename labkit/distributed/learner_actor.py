@@ -106,7 +106,7 @@ class LearnerActor:
         if learner.step % PUSH_STEPS == 0:
             self._push(learner)
         self._log_evaluation(learner)
-        if learner.evaluation_due():
+        if learner.evaluation_pending():
             self._evaluate(learner)
         if learner.checkpoint_due():
             self._save(learner)

@@ -28,7 +28,8 @@ from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, subplots
 from labkit.sac.agent import SeededSacAgent, create_agent
 from labkit.sac.rollout import Evaluation, play
 from labkit.training import checkpoint
-from labkit.training.run import TRACKED_POLICY, Run, read_config, read_metrics
+from labkit.training.records import read_config, read_metrics
+from labkit.training.run import TRACKED_POLICY, Run
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment

@@ -36,8 +36,7 @@ AGENT, STATE = "agent.npz", "state.json"
 def flush_to_disk(path: Path) -> None:
     """Waits until a file's content, or a directory's list of names, would outlast a power failure.
 
-    Raises:
-        OSError: the disk is full or gone.
+    Raises an OSError if the disk is full or gone.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -49,41 +48,31 @@ def flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes a file, or replaces it, in one rename that outlasts a power failure.
+def write_atomically(path: Path, content: str) -> None:
+    """Writes a text file, or replaces it, in one rename that outlasts a power failure.
 
-    Raises:
-        OSError: the disk is full or gone; the file is as before.
+    Raises an OSError if the disk is full or gone; the file is as before.
     """
     partial = path.with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)
     try:
         with partial.open("xb") as file:  # a new file: a symbolic link is not followed
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
+            file.write(content.encode())
+        flush_to_disk(partial)
         partial.replace(path)
-    except OSError:
+    finally:
         partial.unlink(missing_ok=True)
-        raise
     flush_to_disk(path.parent)
 
 
 def save(
-    folder: Path,
-    step: int,
-    arrays: list[np.ndarray],
-    state: dict[str, Any],
-    replay: BatchSource,
+    folder: Path, step: int, arrays: list[np.ndarray], state: dict[str, Any], replay: BatchSource
 ) -> Path:
     """Writes the checkpoint of gradient step `step`, then deletes all but the newest `KEPT`.
 
     `folder` is the run's `checkpoints/`, `arrays` the agent's variables in the order of
-    `agent.state_variables`, `state` numbers and text. Returns the checkpoint's directory.
-
-    Raises:
-        StorageError: the disk is full, read-only or gone; the previous checkpoint is unchanged.
-        StalledError: the replay table did not take the last rows in time.
+    `agent.state_variables`, `state` numbers and text. Returns the checkpoint's directory. Raises
+    StorageError if the disk is full or gone, StalledError if the table does not answer in time.
     """
     partial, final = folder / "partial", folder / f"{step:09d}"
     try:
@@ -164,12 +153,10 @@ def named(file: Path) -> Iterator[None]:
 
 
 def set_aside_damaged(folder: Path) -> None:
-    """Renames damaged checkpoints, so that `latest` is the newest whole one.
+    """Renames damaged checkpoints, so that `latest` is the newest whole one; a line for each.
 
-    Each is checked, from the newest on, until one is whole; a line is printed for each damaged one.
-
-    Raises:
-        ParameterError: there are checkpoints, but none is whole; nothing is renamed.
+    Each is checked, from the newest on, until one is whole. Rejects checkpoints of which none is
+    whole; then nothing is renamed.
     """
     damaged: dict[Path, ParameterError] = {}
     for step in reversed(steps(folder)):
@@ -188,14 +175,20 @@ def set_aside_damaged(folder: Path) -> None:
         print(f"{what}; it is now in {aside}, and the run resumes from gradient step {step}")
 
 
+def read_json(file: Path, version: int) -> dict[str, Any]:
+    """Reads a file of labkit; rejects one that is damaged or of another format than `version`."""
+    with named(file):
+        content = json.loads(file.read_text())
+        if content["format"] != version:
+            what = f"{file} has format {content['format']!r}; this labkit reads format {version}"
+            raise ParameterError(what)
+    return content
+
+
 def read_state(saved: Path) -> dict[str, Any]:
     """Reads a checkpoint's `state.json`; rejects one that is damaged or of another format."""
-    file = saved / STATE
+    state = read_json(file := saved / STATE, FORMAT)
     with named(file):
-        state = json.loads(file.read_text())
-        if state["format"] != FORMAT:
-            what = f"{file} has format {state['format']}; this labkit reads format {FORMAT}"
-            raise ParameterError(what)
         if state.pop("crc") != zlib.crc32(json.dumps(state).encode()):
             raise ValueError("its content differs from what was written")
     return state
@@ -210,8 +203,11 @@ def assign(variables: list[Any], saved: Path, partly: bool = False) -> None:
     with named(file), zipfile.ZipFile(file) as archive:
         names = sorted(archive.namelist())
         names = names[: len(variables)] if partly else names
-        ours = [tuple(variable.shape) for variable in variables]
-        theirs = [_shape(archive, name) for name in names]  # first: the data may be gigabytes
+        ours, theirs = [tuple(variable.shape) for variable in variables], []
+        for name in names:  # shapes first: the data may be gigabytes
+            with archive.open(name) as stream:
+                np.lib.format.read_magic(stream)
+                theirs.append(np.lib.format.read_array_header_1_0(stream)[0])
         for place, (found, wanted) in enumerate(itertools.zip_longest(theirs, ours)):
             if found != wanted:
                 raise ParameterError(
@@ -221,13 +217,6 @@ def assign(variables: list[Any], saved: Path, partly: bool = False) -> None:
         for variable, name in zip(variables, names, strict=True):
             with archive.open(name) as stream:
                 variable.assign(np.lib.format.read_array(stream, allow_pickle=False))
-
-
-def _shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:
-    """The shape in an array's header."""
-    with archive.open(name) as stream:
-        np.lib.format.read_magic(stream)
-        return np.lib.format.read_array_header_1_0(stream)[0]
 
 
 def summary(folder: Path) -> str:

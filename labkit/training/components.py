@@ -1,6 +1,8 @@
 """The components of a training run: environments, agent, strategy and replay table."""
 
-from collections.abc import Callable
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +12,19 @@ import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
 from labkit.config import MINITAUR_NAME, SACConfig, check_config
-from labkit.environments.make import (
-    check_separate,
-    check_specs,
-    environment_name,
-    make_environment,
-    raw_env,
-)
-from labkit.errors import first_line
+from labkit.environments import make
+from labkit.errors import ParameterError, RunError
 from labkit.parameters import invalid
 from labkit.replay.transitions import Layout, ReplayTable, layout_of
+from labkit.replay.uniform_replay import UniformReplay
 from labkit.runtime import seed_everything
 from labkit.sac.agent import SeededSacAgent, create_agent
 from labkit.sac.rollout import Collector, random_policy
 from labkit.strategy import make_strategy
+from labkit.training import checkpoint
 from labkit.training.progress import progress
-from labkit.training.run import Run
+from labkit.training.records import describe, has_begun
+from labkit.training.run import Run, check_free, check_same, open_run
 
 MakeEnv = Callable[[], Any]  # a user's own environment, of Gym 0.23 or of Gymnasium
 Environments = tuple[PyEnvironment, PyEnvironment]  # for collection, for evaluation
@@ -41,7 +40,6 @@ def evaluation_seed(config: SACConfig, final: bool) -> int:
     All interim evaluations of a run play the same episodes, so that its curve compares policies and
     not episodes. The final evaluation plays others, and others again for each budget: a finished
     run that is resumed with more iterations is not scored by episodes that it was scored by before.
-
     """
     if not final:
         return (config.seed + EVAL_SEED) % 2**31
@@ -49,7 +47,7 @@ def evaluation_seed(config: SACConfig, final: bool) -> int:
     return int(words.generate_state(1)[0]) % 2**31
 
 
-@attrs.define(kw_only=True)
+@attrs.define
 class TrainingComponents:
     """The components of a training run, as `build` makes them.
 
@@ -61,40 +59,9 @@ class TrainingComponents:
     collect_env: PyEnvironment
     eval_env: PyEnvironment
     agent: SeededSacAgent
+    layout: Layout  # of a row of the table
     replay: ReplayTable
     env_steps: int = 0
-
-    @property
-    def layout(self) -> Layout:
-        """The row layout of this environment's transitions."""
-        return layout_of(self.collect_env)
-
-    def close(self) -> None:
-        """Closes the replay table; may be called twice."""
-        self.replay.close()
-
-
-def open_replay(config: SACConfig, layout: Layout, folder: Path | None = None) -> ReplayTable:
-    """The empty replay table that `config.replay` names, with rows of this layout.
-
-    A Reverb server writes its snapshots to `folder`; None makes a temporary directory.
-
-    Raises:
-        ParameterError: Reverb cannot be imported here.
-    """
-    capacity, recent = config.replay_buffer_capacity, config.recent_transitions
-    if config.replay == "tf_uniform":
-        from labkit.replay.uniform_replay import UniformReplay
-
-        return UniformReplay(layout, capacity, recent)
-    try:
-        from labkit.replay.reverb_replay import ReverbReplay
-        from labkit.replay.server import warn_once
-    except ImportError as error:
-        allowed = f"'tf_uniform' here, where Reverb cannot be imported ({first_line(error)})"
-        raise invalid("replay", config.replay, allowed) from None
-    warn_once()
-    return ReverbReplay(layout, capacity, folder, recent=recent)
 
 
 def make_environments(
@@ -102,68 +69,90 @@ def make_environments(
 ) -> Environments:
     """Seeds every generator, then makes the environments of collection and evaluation.
 
-    Args:
-        config: the configuration.
-        make_env: replaces `config.env_name`.
-        max_episode_steps: the time limit; None takes the registered one, if any.
-
-    Raises:
-        ParameterError: SAC cannot train on the environment, or `make_env` returns the same twice.
+    `make_env` replaces `config.env_name`; without `max_episode_steps`, the registered time limit
+    counts, if any. Rejects an environment on which SAC cannot train, and one that is made twice.
     """
     seed_everything(config.seed)
 
-    def make(seed: int, bootstrap: bool = True) -> PyEnvironment:
+    def one(seed: int, bootstrap: bool = True) -> PyEnvironment:
         source, timeout = make_env or config.env_name, config.environment_timeout
-        return make_environment(source, seed, max_episode_steps, bootstrap, timeout)
+        return make.make_environment(source, seed, max_episode_steps, bootstrap, timeout)
 
-    collect_env = make(config.seed + COLLECT_SEED, config.bootstrap_time_limits)
-    check_specs(collect_env)
+    collect_env = one(config.seed + COLLECT_SEED, config.bootstrap_time_limits)
+    make.check_specs(collect_env)
     check_tuned(config, collect_env)
-    eval_env = make(evaluation_seed(config, final=False))
-    check_separate(collect_env, eval_env)
+    eval_env = one(evaluation_seed(config, final=False))
+    make.check_separate(collect_env, eval_env)
     return collect_env, eval_env
 
 
 def build(
     config: SACConfig, environments: Environments | None = None, folder: Path | None = None
 ) -> TrainingComponents:
-    """Makes all components.
+    """Makes all components, with environments as `make_environments` returns them.
 
-    Args:
-        config: the configuration.
-        environments: as `make_environments` returned them; None makes them.
-        folder: of the replay table's snapshots, see `open_replay`.
-
-    Raises:
-        ParameterError: see `make_environments`.
+    A Reverb server writes its snapshots to `folder`; None makes a temporary directory.
     """
     collect_env, eval_env = environments or make_environments(config)
-    strategy = make_strategy(config.strategy, config.batch_size)
-    return TrainingComponents(
-        strategy=strategy,
-        collect_env=collect_env,
-        eval_env=eval_env,
-        agent=create_agent(config, collect_env, strategy),
-        replay=open_replay(config, layout_of(collect_env), folder),
-    )
+    layout, strategy = layout_of(collect_env), make_strategy(config.strategy, config.batch_size)
+    agent = create_agent(config, collect_env, strategy)
+    capacity, recent = config.replay_buffer_capacity, config.recent_transitions
+    replay: ReplayTable
+    if config.replay == "tf_uniform":
+        replay = UniformReplay(layout, capacity, recent)
+    else:
+        from labkit.replay.reverb_replay import ReverbReplay  # it has builds for Linux only
+        from labkit.replay.server import warn_once
+
+        warn_once()
+        replay = ReverbReplay(layout, capacity, folder, recent=recent)
+    return TrainingComponents(strategy, collect_env, eval_env, agent, layout, replay)
 
 
-def check_config_and_run(config: Any, run: Any) -> None:
-    """Rejects arguments of other types, such as a dictionary of parameters or the path of a run."""
+@contextlib.contextmanager
+def open_training(
+    executor: str, config: SACConfig, run: Run | None, make_env: MakeEnv | None, limit: int | None
+) -> Iterator[tuple[Run, Environments]]:
+    """Checks an executor's arguments; its run, and its environments, which are closed afterwards.
+
+    `limit` is that of an episode. If an argument is rejected, a new run directory without rows and
+    checkpoints is removed. Other errors name the last good checkpoint.
+    """
     check_config(config)
     if run is not None and not isinstance(run, Run):
         raise invalid("run", run, "None, or what labkit.open_run(run_dir, config) returns")
+    if run is not None:
+        check_same(run.path, run.config, config)
+    with contextlib.ExitStack() as stack:
+        environments = make_environments(config, make_env, limit)
+        for env in environments:
+            stack.callback(env.close)
+        found = {"executor": executor, **describe(environments[0])}
+        opened = run or open_run("", config, environment=found)
+        try:
+            check_free(opened.path)
+            opened.check_environment(found)
+            yield opened, environments
+        except ParameterError:
+            if run is None and not has_begun(opened.path):
+                shutil.rmtree(opened.path, ignore_errors=True)
+            raise
+        except Exception as error:
+            newest = checkpoint.latest(opened.path / "checkpoints")
+            what = f"last good checkpoint: {newest or 'none yet'}"
+            if isinstance(error, RunError):
+                raise type(error)(f"{error}; {what}") from None
+            print(f"the run ends with a {type(error).__name__}; {what}")
+            raise
 
 
 def check_tuned(config: SACConfig, env: PyEnvironment) -> None:
     """Rejects settings of the Minitaur if `make_env` gave another robot."""
     special = config.env_name == MINITAUR_NAME or config.symmetry_augmentation
-    if special and environment_name(env) != config.env_name:
-        name = type(raw_env(env)).__name__
-        allowed = (
-            f"a name for the environment of `make_env`, such as {name!r}: this one chooses the "
-            "reward scale, observation scale, reflection and other settings of that environment"
-        )
+    if special and make.environment_name(env) != config.env_name:
+        name = type(make.raw_env(env)).__name__
+        allowed = f"a name for the environment of `make_env`, such as {name!r}: this one chooses"
+        allowed += " the reward scale, observation scale, reflection and other settings of that one"
         raise invalid("env_name", config.env_name, allowed)
     if config.reflection and layout_of(env) != Layout(*config.reflection.sizes):
         allowed = f"False: observations or actions are not those of {config.env_name}"
@@ -175,10 +164,10 @@ def warm_up(config: SACConfig, components: TrainingComponents) -> None:
     env, replay = components.collect_env, components.replay
     policy = random_policy(env.action_spec(), config.seed + NOISE_SEED)
     collector = Collector(env, policy, replay.write, n_step=config.n_step, gamma=config.gamma)
-    with progress("warm-up", config.initial_collect_steps, "env steps") as ticker:
+    with progress("warm-up", config.initial_collect_steps, "env steps") as bar:
         for _ in range(config.initial_collect_steps):
             collector.run(1)
-            ticker.advance()
+            bar.advance()
     collector.end()
     replay.flush()
     components.env_steps += config.initial_collect_steps

@@ -5,7 +5,7 @@ import math
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_agents.policies import greedy_policy, policy_saver
 
 from labkit.config import SACConfig
-from labkit.errors import DivergedError, ParameterError, RunError, StalledError, storage
+from labkit.errors import DivergedError, StalledError, storage
 from labkit.parameters import MANY
 from labkit.replay.transitions import BatchSource, Layout
 from labkit.runtime import quiet
@@ -22,7 +22,6 @@ from labkit.sac.agent import SeededSacAgent, state_variables
 from labkit.sac.rollout import Evaluation
 from labkit.sac.update import flat_weights, make_steps, make_update
 from labkit.training import checkpoint, records
-from labkit.training.records import FIRST, PER_EPISODE
 from labkit.training.run import Run
 
 
@@ -41,37 +40,32 @@ class Learner:
         layout: Layout,
         replay: BatchSource,
     ):
-        self.config, self.run, self.agent, self.replay = config, run, agent, replay
+        self.config, self.agent, self.replay = config, agent, replay
+        self.run, self.folder = run, run.path / "checkpoints"
+        self._events_folder = run.path / "events"
         self._update = make_update(agent, layout, strategy, config.reflection)
         # Compiled now, and not in the thread that takes the first steps.
         batch = tf.TensorSpec([config.batch_size, layout.width], tf.float32)
         self._update.get_concrete_function(batch)
-        self.step = self.env_step = 0
+        self.step = 0
         self.evaluated: set[tuple[int, bool]] = set()  # (gradient step, final evaluation or not)
         self.last_return = "not yet"
         self._totals: dict[str, np.ndarray] = {}  # of each metric since the last row: sum, count
-        self.saved_step, self._policy_step, self._spent = -1, -1, 0.0
-        self.seconds: Callable[[], float] = lambda: self._spent  # the clock runs from `start` on
+        self.saved_step, self._policy_step = -1, -1
+        self._spent, self._started_at = 0.0, math.inf
 
-    @property
-    def folder(self) -> Path:
-        """The run's `checkpoints/`."""
-        return self.run.path / "checkpoints"
-
-    # --- start and resume
+    def seconds(self) -> float:
+        """Wall seconds of this run until now: those before a resume, and those since `start`."""
+        return self._spent + max(0.0, time.monotonic() - self._started_at)
 
     def restore(self, saved: Path) -> dict[str, Any]:
-        """Restores agent, counters and metrics from a checkpoint; returns the rest of its state.
-
-        Raises:
-            ParameterError: it is damaged, or of another agent.
-        """
+        """Restores agent, counters and metrics from a checkpoint; returns the rest of its state."""
         state = checkpoint.read_state(saved)
         checkpoint.assign(state_variables(self.agent), saved)
         self.saved_step = self.step = state["step"]
         self._spent = state["seconds"]
         self._totals = {name: np.array(total) for name, total in state["totals"].items()}
-        self._keep_rows(self.step)
+        records.cut(self.run.path, self.step)
         table = self.run.metrics()
         self._spent = max(self._spent, *table.wall_seconds)  # of an evaluation after it was saved
         for row in table[table.eval_return.notna()].itertuples():
@@ -79,27 +73,27 @@ class Learner:
             self._note_evaluation(int(row.gradient_step), final, row.eval_return)
         return state
 
-    def _keep_rows(self, step: int) -> None:
-        for what in records.cut(self.run.path, step):
-            print(what)
-
     def start(self) -> None:
         """Opens the run's files and the stream of batches; a checkpoint is restored before.
 
-        Raises StalledError if the table returns no batch, and StorageError as `RunLogger`.
+        Raises StalledError if the table returns no batch, StorageError if nothing can be written.
         """
         if checkpoint.latest(self.folder) is None:
-            self._keep_rows(-1)
+            records.cut(self.run.path, -1)
         self.run.write_config()
-        self.logger = RunLogger(self.run, self.agent, self._spent)
-        self.seconds = self.logger.seconds
-        self._saved_seconds = self.seconds()
+        self._saver = policy_saver.PolicySaver(greedy_policy.GreedyPolicy(self.agent.policy))
+        # Events are rewritten from the metrics, so that a resumed run duplicates none.
+        with storage(self._events_folder):
+            shutil.rmtree(self._events_folder, ignore_errors=True)
+            # Absolute: TensorFlow opens the file later, perhaps in another working directory.
+            self._events = tf.summary.create_file_writer(str(self._events_folder.absolute()))
+        for row in self.run.metrics().to_dict("records"):
+            self._write_events(row)
+        self._started_at, self._saved_seconds = time.monotonic(), self._spent
         with quiet(), self._stall_named():  # Reverb's sampler logs its first connection
             batches = iter(self.replay.dataset(self.config.batch_size))
             next(batches)
         self._steps, self.started = make_steps(self.agent, self._update, batches)
-
-    # --- gradient steps
 
     def count_until_due(self, most: int = MANY) -> int:
         """Gradient steps to take until something is due: at most one call's, and at most `most`."""
@@ -112,13 +106,9 @@ class Learner:
     def gradient_steps(self, count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Takes `count` gradient steps.
 
-        Returns:
-            For each metric its sum over the steps and how many had it; and the actor's weights
-            `[parameters] float32`.
-
-        Raises:
-            DivergedError: a loss, or a number in a batch, is infinite or not a number.
-            StalledError: the table returned no batch within its time limit.
+        Returns for each metric its sum over the steps and how many had it; and the actor's weights
+        `[parameters] float32`. Raises DivergedError if a loss, or a number in a batch, is infinite
+        or not a number; StalledError if the table returned no batch within its time limit.
         """
         try:
             with self._stall_named():
@@ -128,10 +118,8 @@ class Learner:
             if not found:
                 raise
             what = "a row of the replay table" if found[1] == "batch" else found[1]
-            step = self.step + int(self.started)
-            raise DivergedError(
-                f"{what} is infinite or not a number at gradient step {step}"
-            ) from None
+            what += f" is infinite or not a number at gradient step {self.step + int(self.started)}"
+            raise DivergedError(what) from None
         return {name: total.numpy() for name, total in totals.items()}, weights.numpy()
 
     def record_steps(
@@ -140,27 +128,43 @@ class Learner:
         """Counts gradient steps, and logs them and saves the policy where that is due.
 
         `totals` are as `gradient_steps` returned them, `env_step` includes the warm-up, and
-        `collect_return` is the mean return of the latest collected episodes. Raises StorageError
-        as `RunLogger`.
+        `collect_return` is the mean return of the latest collected episodes.
         """
         self.step += count
-        self.env_step = env_step
         for name, total in totals.items():
             self._totals[name] = self._totals.get(name, 0.0) + total
         last = self.step == self.config.num_iterations
         if self._due(self.config.log_interval) or last:
             # NaN where no step had the metric since the last row.
             means = {name: float(s / c) if c else np.nan for name, (s, c) in self._totals.items()}
-            self.logger.log(self.step, env_step, {**means, "collect_return": collect_return})
+            counts = {"env_step": env_step, "gradient_step": self.step}
+            row = {**counts, "wall_seconds": round(self.seconds(), 3), **means}
+            row["collect_return"] = collect_return
+            self.run.log(**row)
+            self._write_events(row)
             self._totals = {}
         # The last policy is saved before its score: a run that has its score has its policy.
         if self._due(self.config.policy_save_interval) or last:
             self._save_policy()
 
+    def _write_events(self, row: dict[str, Any]) -> None:
+        with storage(self._events_folder), self._events.as_default():
+            for name in set(row) - {*records.FIRST, *records.PER_EPISODE}:
+                if not math.isnan(row[name]):
+                    tf.summary.scalar(name, row[name], step=int(row["gradient_step"]))
+            self._events.flush()
+
     def _save_policy(self) -> None:
-        if self._policy_step != self.step:
-            self.logger.save_policy()
-            self._policy_step = self.step
+        """Replaces `policy/` by the present deterministic policy, unless it is this one."""
+        if self._policy_step == self.step:
+            return
+        final, partial = self.run.path / "policy", self.run.path / "policy.partial"
+        with storage(final), quiet():
+            shutil.rmtree(partial, ignore_errors=True)
+            self._saver.save(str(partial))
+            shutil.rmtree(final, ignore_errors=True)
+            partial.rename(final)
+        self._policy_step = self.step
 
     def flat_weights(self) -> np.ndarray:
         """The actor's parameters now, one flat float32 vector."""
@@ -172,50 +176,37 @@ class Learner:
 
     @contextlib.contextmanager
     def _stall_named(self) -> Iterator[None]:
-        """Turns the end of the dataset, at its time limit, into a `StalledError`."""
         try:
             yield
         except (StopIteration, tf.errors.OutOfRangeError, tf.errors.DeadlineExceededError):
-            raise StalledError(
-                f"the replay table returned no batch of {self.config.batch_size} transitions "
-                f"within {self.replay.sample_timeout} s: is its server still running?"
-            ) from None
-
-    # --- evaluations
-
-    def evaluation_due(self) -> bool:
-        """Whether this step's interim evaluation is due."""
-        return self._due(self.config.eval_interval) and self.step < self.config.num_iterations
+            what = f"the replay table returned no batch of {self.config.batch_size} transitions"
+            limit = f"within {self.replay.sample_timeout} s: is its server still running?"
+            raise StalledError(f"{what} {limit}") from None
 
     def evaluation_pending(self) -> bool:
         """Whether this step's interim evaluation is due and missing, that of step 0 included."""
-        return self.evaluation_due() and self.step not in {step for step, _ in self.evaluated}
+        due = self._due(self.config.eval_interval) and self.step < self.config.num_iterations
+        return due and self.step not in {step for step, _ in self.evaluated}
 
     def final_evaluation_pending(self) -> bool:
         """Whether all gradient steps are taken, but not yet the final evaluation."""
         return self.step == self.config.num_iterations and (self.step, True) not in self.evaluated
 
     def log_evaluation(
-        self,
-        step: int,
-        env_step: int,
-        result: Evaluation,
-        final: bool,
-        seconds: float | None = None,
+        self, step: int, env_step: int, result: Evaluation, final: bool, seconds: float
     ) -> None:
         """Writes an evaluation of the weights after `step` gradient steps.
 
-        `seconds` are those of `seconds()` when it had these weights; None takes the present ones.
+        `seconds` are those of `seconds()` at that step, or after an evaluation that it waited for.
         """
-        seconds = self.seconds() if seconds is None else seconds
-        self.logger.log_evaluation(step, env_step, result, seconds)
+        counts = {"env_step": env_step, "gradient_step": step}
+        self.run.log_evaluation(result, **counts, wall_seconds=seconds)
+        self._write_events({"gradient_step": step, "eval_return": result.mean_return})
         self._note_evaluation(step, final, result.mean_return)
 
     def _note_evaluation(self, step: int, final: bool, mean_return: float) -> None:
         self.evaluated.add((step, final))
         self.last_return = f"{mean_return:+.2f}"
-
-    # --- checkpoints
 
     def checkpoint_due(self) -> bool:
         """Whether a checkpoint is due, by steps or by seconds."""
@@ -226,9 +217,8 @@ class Learner:
     def save(self, state: dict[str, Any]) -> None:
         """Writes a checkpoint: agent, replay table, counters, and the executor's own `state`.
 
-        Raises:
-            StorageError, StalledError: see `checkpoint.save`.
-            DivergedError: a weight is infinite or not a number, so nothing could resume from it.
+        Errors are those of `checkpoint.save`, and DivergedError: a weight is infinite or not a
+        number, so nothing could resume from it.
         """
         arrays = [variable.numpy() for variable in state_variables(self.agent)]
         if not all(np.isfinite(array).all() for array in arrays):
@@ -245,87 +235,9 @@ class Learner:
     def close(self) -> None:
         """Saves the policy, unless that of this step is saved, and closes the files."""
         self._save_policy()
-        self.logger.close()
+        self.close_events()
 
-
-class RunLogger:
-    """Writes one run's rows, the same numbers as TensorBoard events, and its policy.
-
-    The deterministic policy of `agent` is saved; `spent` seconds were taken before a resume.
-
-    Each method raises StorageError if something cannot be written.
-    """
-
-    def __init__(self, run: Run, agent: SeededSacAgent, spent: float = 0.0):
-        self._run = run
-        self._started = time.monotonic() - spent
-        self._saver = policy_saver.PolicySaver(greedy_policy.GreedyPolicy(agent.policy))
-        # Events are rewritten from the metrics, so that a resumed run duplicates none.
-        with storage(run.path / "events"):
-            shutil.rmtree(run.path / "events", ignore_errors=True)
-            # Absolute: TensorFlow opens the file later, perhaps in another working directory.
-            self._events = tf.summary.create_file_writer(str(run.path.absolute() / "events"))
-        for row in run.metrics().to_dict("records"):
-            self._write_events(row)
-
-    def seconds(self) -> float:
-        """Wall seconds of this run so far, including those before a resume."""
-        return time.monotonic() - self._started
-
-    def log(self, step: int, env_step: int, values: dict[str, float]) -> None:
-        """Writes a row: means of the metrics since the last row, and the recent return."""
-        seconds = round(self.seconds(), 3)
-        self._run.log(env_step=env_step, gradient_step=step, wall_seconds=seconds, **values)
-        self._write_events({"gradient_step": step, **values})
-
-    def log_evaluation(
-        self, step: int, env_step: int, evaluation: Evaluation, seconds: float
-    ) -> None:
-        """Writes an evaluation's row; step, env step and seconds are those of its weights.
-
-        In one process, training waits for the evaluation, and `seconds` include it.
-        """
-        self._run.log_evaluation(
-            evaluation, env_step=env_step, gradient_step=step, wall_seconds=seconds
-        )
-        self._write_events({"gradient_step": step, "eval_return": evaluation.mean_return})
-
-    def _write_events(self, row: dict[str, Any]) -> None:
-        with storage(self._run.path / "events"), self._events.as_default():
-            for name in set(row) - {*FIRST, *PER_EPISODE}:
-                if not math.isnan(row[name]):
-                    tf.summary.scalar(name, row[name], step=int(row["gradient_step"]))
-            self._events.flush()
-
-    def save_policy(self) -> None:
-        """Replaces `policy/` by the newest deterministic policy.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
-        final = self._run.path / "policy"
-        partial = final.with_name("policy.partial")
-        with storage(final), quiet():
-            shutil.rmtree(partial, ignore_errors=True)
-            self._saver.save(str(partial))
-            shutil.rmtree(final, ignore_errors=True)
-            partial.rename(final)
-
-    def close(self) -> None:
+    def close_events(self) -> None:
         """Writes the remaining events to disk. Raises StorageError: they cannot be written."""
-        with storage(self._run.path / "events"):
+        with storage(self._events_folder):
             self._events.close()
-
-
-@contextlib.contextmanager
-def name_last_checkpoint(folder: Path) -> Iterator[None]:
-    """Adds the last good checkpoint to the message of a `RunError`; prints it for other errors."""
-    try:
-        yield
-    except Exception as error:
-        what = f"last good checkpoint: {checkpoint.latest(folder) or 'none yet'}"
-        if isinstance(error, RunError):
-            raise type(error)(f"{error}; {what}") from None
-        if not isinstance(error, ParameterError):
-            print(f"the run ends with a {type(error).__name__}; {what}")
-        raise

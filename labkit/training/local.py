@@ -16,22 +16,11 @@ from labkit.errors import RunError, StorageError
 from labkit.runtime import in_background
 from labkit.sac.actor import ActorPolicy
 from labkit.sac.rollout import Collector, evaluate
-from labkit.training import checkpoint
-from labkit.training.components import (
-    NOISE_SEED,
-    RESUME_SEED,
-    MakeEnv,
-    TrainingComponents,
-    build,
-    check_config_and_run,
-    evaluation_seed,
-    make_environments,
-    warm_up,
-)
-from labkit.training.learner import Learner, name_last_checkpoint
-from labkit.training.progress import LivePlot, StopRequest, progress, stop_request
-from labkit.training.records import describe
-from labkit.training.run import LOCAL, Run, check_free, check_same, open_run, removed_if_rejected
+from labkit.training import checkpoint, components
+from labkit.training.components import MakeEnv, TrainingComponents
+from labkit.training.learner import Learner
+from labkit.training.progress import LivePlot, StopRequest, progress
+from labkit.training.run import Run
 
 JOIN_SECONDS = 30  # for the gradient steps that run when an error ends the training
 STEPS_BETWEEN_CHECKS = 100  # gradient steps; see `LocalTraining.check_table`
@@ -74,28 +63,16 @@ def train(
         ParameterError: an argument is of another type, `run` is of another configuration, another
             process writes to it, `make_env` cannot be used, or a checkpoint is damaged.
     """
-    check_config_and_run(config, run)
-    if run is not None:
-        check_same(run.path, run.config, config)
-    with contextlib.ExitStack() as stack:
-        environments = make_environments(config, make_env, max_episode_steps)
-        for env in environments:
-            stack.callback(env.close)
-        found = {**LOCAL, **describe(environments[0])}
-        opened = run or open_run("", config, environment=found)
-        if run is None:
-            stack.enter_context(removed_if_rejected(opened))
-        check_free(opened.path)
-        opened.check_environment(found)
+    arguments = ("local", config, run, make_env, max_episode_steps)
+    with components.open_training(*arguments) as (opened, environments):
         opened.on_metrics = on_metrics
         folder = opened.path / "checkpoints"
-        stack.enter_context(name_last_checkpoint(folder))
-        components = build(config, environments, folder / "reverb")
-        stack.callback(components.close)
-        if checkpoint.latest(folder) is None:
-            warm_up(config, components)
-        with stop_request() as stop:
-            LocalTraining(config, opened, components).execute(stop)
+        made = components.build(config, environments, folder / "reverb")
+        with contextlib.closing(made.replay):
+            if checkpoint.latest(folder) is None:
+                components.warm_up(config, made)
+            with StopRequest() as stop:
+                LocalTraining(config, opened, made).execute(stop)
     return opened
 
 
@@ -106,20 +83,19 @@ class _StoppedError(Exception):
 class LocalTraining:
     """The state of one call of `train`."""
 
-    def __init__(self, config: SACConfig, run: Run, components: TrainingComponents):
-        self.config, self.run, self.components = config, run, components
-        c = components
-        self.learner = Learner(config, run, c.agent, c.strategy, c.layout, c.replay)
-        self.policy = ActorPolicy(c.agent, config.seed + NOISE_SEED)
-        self.collector = Collector(
-            c.collect_env, self.policy, c.replay.write, n_step=config.n_step, gamma=config.gamma
-        )
-        self.deterministic_policy = ActorPolicy(c.agent)
-        self.first_env_step = c.env_steps
+    def __init__(self, config: SACConfig, run: Run, made: TrainingComponents):
+        self.config, self.components = config, made
+        agent, replay = made.agent, made.replay
+        windows: dict[str, Any] = {"n_step": config.n_step, "gamma": config.gamma}
+        self.learner = Learner(config, run, agent, made.strategy, made.layout, replay)
+        self.policy = ActorPolicy(agent, config.seed + components.NOISE_SEED)
+        self.collector = Collector(made.collect_env, self.policy, replay.write, **windows)
+        self.deterministic_policy = ActorPolicy(agent)
+        self.first_env_step = made.env_steps
         self.live_plot = LivePlot(run)
         if saved := checkpoint.latest(self.learner.folder):
             self.restore(saved)
-        self.rows = c.replay.size()
+        self.rows = replay.size()
         self.learner.start()
 
     @property
@@ -140,10 +116,10 @@ class LocalTraining:
         sys.setswitchinterval(1e-4)
         try:
             with self.live_plot:
-                self._run_phases(stop)
+                self._run(stop)
         except BaseException:
             with contextlib.suppress(StorageError):  # what went wrong before counts
-                self.learner.logger.close()
+                self.learner.close_events()
             raise
         finally:
             sys.setswitchinterval(interval)
@@ -152,27 +128,19 @@ class LocalTraining:
             total = self.config.num_iterations
             print(f"stopped at gradient step {self.step} of {total}; run this again to resume")
 
-    def _run_phases(self, stop: StopRequest) -> None:
-        """All iterations, the checkpoint after them, the final evaluation."""
-        with contextlib.suppress(_StoppedError):
-            self._iterate_all(stop)
-        self.components.env_steps = self.env_step
-        if self.learner.saved_step != self.step:
-            self.save_checkpoint()
-        with contextlib.suppress(_StoppedError):
-            if self.learner.final_evaluation_pending() and not stop:
-                self.evaluate(stop, final=True)
-        self.learner.close()
-
-    def _iterate_all(self, stop: StopRequest) -> None:
-        total = self.config.num_iterations
-        if self.learner.evaluation_pending():
+    def _run(self, stop: StopRequest) -> None:
+        learner, total = self.learner, self.config.num_iterations
+        if learner.evaluation_pending():
             self.evaluate(stop)
-        show = self.live_plot.line
-        with progress("training", total, "it", done=self.step, cell=show) as ticker:
+        with progress("training", total, "it", self.step, self.live_plot.line) as bar:
             while self.step < total and not stop:
-                count = self.iterate(stop)
-                ticker.advance(count, last_return=self.learner.last_return)
+                bar.advance(self.iterate(stop), last_return=learner.last_return)
+        self.components.env_steps = self.env_step
+        if learner.saved_step != self.step:
+            self.save_checkpoint()
+        if learner.final_evaluation_pending() and not stop:
+            self.evaluate(stop, final=True)
+        learner.close()
 
     def iterate(self, stop: StopRequest) -> int:
         """Env steps and gradient steps at the same time, then what is due; returns how many."""
@@ -184,8 +152,7 @@ class LocalTraining:
             self.collector.run(count * config.collect_steps_per_iteration)
         except Exception as error:  # of the user's environment, or of labkit
             failed = error
-        except BaseException:
-            # An interpreter that exits while TensorFlow computes aborts.
+        except BaseException:  # an interpreter that exits while TensorFlow computes aborts
             futures.wait([pending], JOIN_SECONDS)
             raise
         totals, weights = self.wait_for(pending)
@@ -199,7 +166,7 @@ class LocalTraining:
             raise failed
         if self.step % STEPS_BETWEEN_CHECKS < count:
             self.check_table()
-        if learner.evaluation_due():
+        if learner.evaluation_pending():
             self.evaluate(stop)
         if learner.checkpoint_due():
             self.save_checkpoint()
@@ -220,14 +187,15 @@ class LocalTraining:
         """Notices that the table was emptied: any client that reaches Reverb's port can do that."""
         rows = self.components.replay.size()
         if rows < self.rows:
-            raise RunError(
-                f"the replay table holds {rows} rows at gradient step {self.step}, and had "
-                f"{self.rows}: another client of its server must have removed them"
-            )
+            found = f"the replay table holds {rows} rows at gradient step {self.step}, and had"
+            raise RunError(f"{found} {self.rows}: another client must have removed them")
         self.rows = rows
 
     def evaluate(self, stop: StopRequest, final: bool = False) -> None:
-        """Plays deterministic episodes in the evaluation environment and logs the results."""
+        """Plays deterministic episodes in the evaluation environment and logs the results.
+
+        A stop ends it between two env steps, and nothing is logged.
+        """
         config, learner = self.config, self.learner
         episodes = config.num_eval_episodes if final else config.interim_eval_episodes
         self.deterministic_policy.set_weights(learner.flat_weights())
@@ -236,17 +204,17 @@ class LocalTraining:
             if stop:
                 raise _StoppedError
 
-        with progress("evaluation", episodes, "episodes", cell=self.live_plot.aside) as ticker:
-            seed = evaluation_seed(config, final)
+        bar = progress("evaluation", episodes, "episodes", cell=self.live_plot.line)
+        with contextlib.suppress(_StoppedError), bar:
             result = evaluate(
                 self.components.eval_env,
                 self.deterministic_policy,
                 episodes,
-                seed,
-                after_episode=lambda done: ticker.advance(),
+                components.evaluation_seed(config, final),
+                after_episode=lambda done: bar.advance(),
                 after_step=check_stop,
             )
-        learner.log_evaluation(self.step, self.env_step, result, final)
+            learner.log_evaluation(self.step, self.env_step, result, final, learner.seconds())
 
     def save_checkpoint(self) -> None:
         """Writes agent, replay table, generators and counters together; see `checkpoint`."""
@@ -260,12 +228,12 @@ class LocalTraining:
         self.learner.save(state)
 
     def restore(self, saved: Path) -> None:
-        """Restores everything from a checkpoint."""
+        """Restores what `save_checkpoint` wrote."""
         state = self.learner.restore(saved)
         self.components.replay.restore(saved / "replay")
         # Generators inside an environment, or of TF-Agents' buffer, are not saved: they get a seed
         # that no earlier part of the run used.
-        words = np.random.SeedSequence([self.config.seed, self.step, RESUME_SEED])
+        words = np.random.SeedSequence([self.config.seed, self.step, components.RESUME_SEED])
         seed = int(words.generate_state(1)[0]) % 2**31
         tf.random.set_seed(seed)
         self.components.collect_env.seed(seed)

@@ -11,7 +11,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -31,35 +32,35 @@ Show = Callable[[str], None]  # gets the line of a task
 
 def in_kernel() -> bool:
     """Whether this code runs in a notebook's cell."""
-    with contextlib.suppress(ImportError):
-        from IPython import get_ipython
-
-        return getattr(get_ipython(), "kernel", None) is not None
-    return False
+    shell = "IPython" in sys.modules and sys.modules["IPython"].get_ipython()
+    return getattr(shell, "kernel", None) is not None
 
 
 class Display:
     """An output of the running cell; each `put` replaces the previous one."""
 
     def __init__(self) -> None:
-        self._handle: Any = None
+        self._id, self._shown = uuid.uuid4().hex, False
 
     def put(self, data: dict[str, Any], **metadata: Any) -> None:
         """Shows `data`, by MIME type, in place of the previous output."""
         from IPython.display import display
 
-        if self._handle is None:
-            self._handle = display(data, display_id=True, raw=True, metadata=metadata)
-        else:
-            self._handle.update(data, raw=True, metadata=metadata)
+        display(data, raw=True, metadata=metadata, display_id=self._id, update=self._shown)
+        self._shown = True
 
     def line(self, text: str) -> None:
         """Shows a line."""
         self.put({"text/plain": text})
 
 
-class Ticker:
-    """Counts finished units; fast enough to be called at every step."""
+class progress(tqdm):
+    """Shows a task's progress in the cell or the terminal, inside a `with` statement.
+
+    `label` names the task, such as 'training', and `unit` what it counts, such as 'it' or
+    'episodes'. There are `total` in all, `done` of them before a resume. In a notebook, `cell`
+    shows the progress; None shows a line.
+    """
 
     def __init__(self, label: str, total: int, unit: str, done: int = 0, cell: Show | None = None):
         self.label = label
@@ -68,52 +69,28 @@ class Ticker:
         options: dict[str, Any] = {"disable": None, "dynamic_ncols": True}
         if self._show:
             options = {"file": io.StringIO(), "ascii": False, "ncols": WIDTH}
-        seconds = SECONDS_BETWEEN_UPDATES
-        self._bar = tqdm(
-            total=total, unit=unit, desc=label, initial=done, mininterval=seconds, **options
-        )
-        self._shown = time.monotonic()
+        options |= {"mininterval": SECONDS_BETWEEN_UPDATES, "miniters": 0}
+        super().__init__(total=total, unit=unit, desc=label, initial=done, **options)
+
+    def display(self, *arguments: Any, **options: Any) -> None:
+        """Redraws the bar; tqdm calls it at the start, when an update is due, and at the end."""
+        if self._show:
+            self._show(str(self))
+        else:
+            super().display(*arguments, **options)
 
     def advance(self, count: int = 1, **facts: Any) -> None:
-        """Adds `count`; `facts` such as `last_return='+3.2'` follow the bar."""
+        """Adds `count`, at every step if need be; `facts`, as `last_return='+3'`, follow it."""
         if facts:
             text = {key.replace("_", " "): str(value) for key, value in facts.items()}
-            self._bar.set_postfix(text, refresh=False)
-        self._bar.update(count)
-        now = time.monotonic()
-        if self._show and now - self._shown >= SECONDS_BETWEEN_UPDATES:
-            self._shown = now
-            self._show(str(self._bar))
-
-    def reached(self, done: int, **facts: Any) -> None:
-        """As `advance`, up to `done` in all."""
-        self.advance(done - self._bar.n, **facts)
-
-    def close(self) -> None:
-        """Leaves the last state of the bar, with the time and the speed."""
-        if self._show:
-            self._show(str(self._bar))
-        self._bar.close()
-
-
-@contextlib.contextmanager
-def progress(
-    label: str, total: int, unit: str, done: int = 0, cell: Show | None = None
-) -> Iterator[Ticker]:
-    """Shows a task's progress in the cell or the terminal.
-
-    `label` names the task, such as 'training', and `unit` what it counts, such as 'it' or
-    'episodes'. There are `total` in all, `done` of them before a resume. In a notebook, `cell`
-    shows the progress; None shows a line.
-    """
-    with contextlib.closing(Ticker(label, total, unit, done, cell)) as ticker:
-        yield ticker
+            self.set_postfix(text, refresh=False)
+        self.update(count)
 
 
 class Phases(contextlib.ExitStack):
     """Progress displays one after another, for the phases of a run."""
 
-    ticker: Ticker | None = None
+    bar: Any = None
 
     def show(
         self, label: str, total: int, unit: str, done: int, before: int = 0, **facts: Any
@@ -122,17 +99,14 @@ class Phases(contextlib.ExitStack):
 
         `before` of them were done in earlier starts of the run, and do not count as speed.
         """
-        if self.ticker is None or self.ticker.label != label:
+        if self.bar is None or self.bar.label != label:
             self.close()
-            self.ticker = self.enter_context(progress(label, total, unit, before))
-        self.ticker.reached(done, **facts)
+            self.bar = self.enter_context(progress(label, total, unit, before))
+        self.bar.advance(done - self.bar.n, **facts)
 
 
-class LivePlot:
-    """Shows a training in its cell: a line, and the figure of its metrics.
-
-    A context manager around the training; progress displays call `line` and `aside`.
-    """
+class LivePlot(contextlib.AbstractContextManager["LivePlot"]):
+    """Shows a training in its cell: a line, which its progress displays update, and a figure."""
 
     def __init__(self, run: Run):
         self._run = run
@@ -141,18 +115,11 @@ class LivePlot:
         self._drawn, self._next_drawing = 0, 0.0
 
     def line(self, text: str) -> None:
-        """Updates the line, and the figure when it is due."""
-        self._summary = text
-        self.aside(text)
-
-    def aside(self, text: str) -> None:
-        """Updates both for another task, of which no line stays."""
+        """Updates the line, and the figure when it is due; the training's own line stays."""
+        self._summary = text if text.startswith("training") else self._summary
         self._line.line(text)
         if time.monotonic() >= self._next_drawing:
             self._draw()
-
-    def __enter__(self) -> "LivePlot":
-        return self
 
     def __exit__(self, *error: object) -> None:
         if in_kernel():
@@ -175,10 +142,23 @@ class LivePlot:
 
 
 class StopRequest:
-    """Whether the run was asked to end."""
+    """Whether the run was asked to end: by SIGINT or SIGTERM, inside its `with` statement.
+
+    Only the main thread can handle signals. The old handlers are restored at the end.
+    """
 
     def __init__(self) -> None:
         self._requested = self._announced = False
+
+    def __enter__(self) -> "StopRequest":
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        handled = (signal.SIGINT, signal.SIGTERM) if in_main_thread else ()
+        self._old = {number: signal.signal(number, self.handle) for number in handled}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
         """The signal handler: the first signal is a request, the second interrupts at once."""
@@ -192,20 +172,3 @@ class StopRequest:
             what = "stopping after this iteration; interrupt once more to stop at once"
             print(what, file=sys.stderr)
         return self._requested
-
-
-@contextlib.contextmanager
-def stop_request() -> Iterator[StopRequest]:
-    """Yields a `StopRequest` that SIGINT and SIGTERM set; restores the old handlers afterwards.
-
-    Only the main thread can handle signals.
-    """
-    request = StopRequest()
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    handled = (signal.SIGINT, signal.SIGTERM) if in_main_thread else ()
-    old = {number: signal.signal(number, request.handle) for number in handled}
-    try:
-        yield request
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

@@ -27,11 +27,12 @@ from labkit.config import SACConfig
 from labkit.environments.make import environment_name
 from labkit.errors import ParameterError, storage
 from labkit.runtime import installed_version
-from labkit.training.checkpoint import named, steps, write_atomically
+from labkit.training.checkpoint import named, read_json, steps, write_atomically
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
 
+AnyPath = str | os.PathLike[str]
 CONFIG, METRICS = "config.json", "metrics.csv"
 FORMAT = 1
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "pybullet", "gym", "gymnasium", "mujoco")
@@ -40,47 +41,29 @@ PER_EPISODE = ["eval_returns", "eval_lengths", "eval_distances"]  # one number f
 FIRST, LAST = [*STEPS, "wall_seconds"], ["eval_return", *PER_EPISODE]  # losses: in between
 
 
-# --- config.json
-
-
 def commit() -> str | None:
     """The git commit of labkit's checkout, with `-dirty` behind it if a tracked file has changes.
 
     None for an installed package, or if git does not answer.
     """
-    checkout = Path(__file__).resolve().parents[2]
-    if not (checkout / ".git").exists():  # else git would search the folders above
-        return None
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    root = Path(__file__).resolve().parents[2]
+    command = ["git", f"--git-dir={root}/.git", f"--work-tree={root}"]  # else git looks above, too
+    command += ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, cwd=checkout, timeout=5, check=True, capture_output=True)
-        return done.stdout.decode().strip()
+        done = subprocess.run(command, timeout=5, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
     return None
 
 
-def read_content(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the `config.json` of a run directory holds.
-
-    Raises:
-        ParameterError: it is missing, damaged, or of another format.
-    """
-    file = Path(path) / CONFIG
-    with named(file):
-        content = json.loads(file.read_text())
-        version, _ = content["format"], dict(content["config"])
-        if version != FORMAT:
-            what = f"{file} has format {version!r}; this labkit reads format {FORMAT}"
-            raise ParameterError(what)
-    return content
+def read_content(path: AnyPath) -> dict[str, Any]:
+    """What `config.json` holds; rejects one that is missing, damaged, or of another format."""
+    return read_json(Path(path) / CONFIG, FORMAT)
 
 
-def read_config(path: str | os.PathLike[str]) -> SACConfig:
-    """The configuration of a run directory.
-
-    Raises:
-        ParameterError: `config.json` is missing, damaged, or of another format.
-    """
-    fields = read_content(path)["config"]
+def read_config(path: AnyPath) -> SACConfig:
+    """The configuration of a run directory; rejects a `config.json` as `read_content` does."""
+    with named(Path(path) / CONFIG):
+        fields = read_content(path)["config"]
     try:
         return SACConfig.parse(fields)
     except ParameterError as error:
@@ -103,11 +86,7 @@ def describe(env: "PyEnvironment") -> dict[str, Any]:
 
 
 def differences(path: Path, found: Mapping[str, Any]) -> str:
-    """How an environment, as `describe` returns it, differs from that of a run; empty if nowhere.
-
-    Raises:
-        ParameterError: see `read_content`.
-    """
+    """How an environment, as `describe` returns it, differs from that of a run; else empty."""
     theirs = read_content(path).get("environment") or found
     return "; ".join(
         f"{name}: {theirs.get(name)} there and {value} here"
@@ -116,35 +95,12 @@ def differences(path: Path, found: Mapping[str, Any]) -> str:
     )
 
 
-def write_config(path: Path, config: SACConfig, environment: Mapping[str, Any] | None) -> None:
-    """Writes `config.json`, with the environment that `describe` returned.
-
-    Raises:
-        StorageError: the disk is full or gone.
-    """
-    content = {
-        "format": FORMAT,
-        "config": attrs.asdict(config),
-        "environment": environment,
-        "versions": {name: installed_version(name) for name in PACKAGES},
-        "commit": commit(),
-    }
-    with storage(path / CONFIG):
-        write_atomically(path / CONFIG, json.dumps(content, indent=2) + "\n")
-
-
-# --- metrics.csv
-
-
-def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
+def read_metrics(path: AnyPath) -> pd.DataFrame:
     """The whole rows of a run's `metrics.csv`; damaged ones are left out.
 
-    Returns:
-        A table of numbers, NaN where a row has none. The columns `PER_EPISODE` hold tuples of
-        floats, one number for each episode. `attrs["damaged"]` counts the rows that are left out.
-
-    Raises:
-        ParameterError: the file is missing, or its header is damaged.
+    Returns a table of numbers, NaN where a row has none. The columns `PER_EPISODE` hold tuples of
+    floats, one number for each episode. `attrs["damaged"]` counts the rows that are left out.
+    Raises ParameterError if the file is missing, or its header is damaged.
     """
     file = Path(path) / METRICS
     with named(file):
@@ -171,39 +127,31 @@ def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def _numbers(cell: str) -> tuple[float, ...]:
-    """A cell with one number for each episode."""
     return tuple(float(word) for word in pd.to_numeric(cell.split(), errors="coerce"))
 
 
 def _cell(numbers: Any) -> str:
-    """One number for each episode as a cell."""
     return " ".join(f"{number:.6g}" for number in numbers)
 
 
 def _write(path: Path, table: pd.DataFrame) -> None:
-    cells = table.copy()
-    for name in PER_EPISODE:
-        cells[name] = table[name].map(_cell)
-    write_atomically(path / METRICS, cells.to_csv(index=False))
+    cells = {name: table[name].map(_cell) for name in PER_EPISODE}
+    write_atomically(path / METRICS, table.assign(**cells).to_csv(index=False))
 
 
 def create(path: Path) -> None:
-    """Writes a `metrics.csv` without rows. Raises OSError: the disk is full or gone."""
+    """Writes a `metrics.csv` without rows. Raises an OSError if the disk is full or gone."""
     _write(path, pd.DataFrame(columns=[*FIRST, *LAST]))
 
 
 def is_empty(path: Path) -> bool:
-    """Whether a directory has no row of metrics. Raises ParameterError: see `read_metrics`."""
+    """Whether a directory has no row of metrics."""
     file = path / METRICS
     return not file.exists() or not file.read_bytes().strip(b"\0\r\n") or read_metrics(path).empty
 
 
 def append(path: Path, values: Mapping[str, Any]) -> None:
-    """Appends one row; a name that the file does not have becomes a column.
-
-    Raises:
-        StorageError: the disk is full or gone.
-    """
+    """Appends one row; a name that the file does not have becomes a column."""
     file = path / METRICS
     with storage(file):
         if not file.exists():  # somebody removed it
@@ -220,33 +168,27 @@ def append(path: Path, values: Mapping[str, Any]) -> None:
             csv.DictWriter(stream, names, lineterminator="\n").writerow(cells)
 
 
-def cut(path: Path, step: int) -> list[str]:
-    """Keeps the whole rows up to gradient step `step`.
+def cut(path: Path, step: int) -> None:
+    """Keeps the whole rows up to gradient step `step`; prints what was lost or set aside.
 
     With -1, none is kept: the former file becomes `metrics-1.csv`, or the next number.
-
-    Returns:
-        What was lost or set aside, one line each.
-
-    Raises:
-        StorageError: the disk is full or gone.
     """
-    file, told = path / METRICS, []
+    file = path / METRICS
     with storage(file):
         if step < 0 and not is_empty(path):
             names = (path / f"metrics-{number}.csv" for number in itertools.count(1))
             aside = file.rename(next(name for name in names if not name.exists()))
-            told.append(f"{path} has no checkpoint: it begins anew; its former rows are in {aside}")
+            print(f"{path} has no checkpoint: it begins anew; its former rows are in {aside}")
         if is_empty(path):
-            told += [f"{file} was removed or emptied: it begins again here"] if step > 0 else []
+            if step > 0:
+                print(f"{file} was removed or emptied: it begins again here")
             create(path)
         table = read_metrics(path)
         if damaged := table.attrs["damaged"]:
-            told.append(f"{file} has {damaged} damaged rows, which are left out")
+            print(f"{file} has {damaged} damaged rows, which are left out")
         kept = table[table.gradient_step <= step]
         if damaged or table.attrs["unfinished"] or len(kept) < len(table):
             _write(path, kept)
-    return told
 
 
 def has_begun(path: Path) -> bool:
@@ -255,13 +197,29 @@ def has_begun(path: Path) -> bool:
 
 
 def is_finished(path: Path, config: SACConfig) -> bool:
-    """Whether the run in `path` has the final evaluation after `config.num_iterations`.
-
-    Raises:
-        ParameterError: see `read_metrics`.
-    """
+    """Whether the run in `path` has the final evaluation after `config.num_iterations`."""
     if is_empty(path):
         return False
     table = read_metrics(path)
     last = table[table.gradient_step == config.num_iterations]
     return bool((last.eval_returns.map(len) >= config.num_eval_episodes).any())
+
+
+def write_config(path: Path, config: SACConfig, environment: Mapping[str, Any] | None) -> None:
+    """Writes `config.json`, unless the run is finished: it keeps what it was made with.
+
+    `environment` is as `describe` returns it; None keeps the one that is recorded.
+    """
+    file = path / CONFIG
+    before = read_content(path) if file.exists() else {}
+    if before and is_finished(path, config):
+        return
+    content = {
+        "format": FORMAT,
+        "config": attrs.asdict(config),
+        "environment": environment or before.get("environment"),
+        "versions": {name: installed_version(name) for name in PACKAGES},
+        "commit": commit(),
+    }
+    with storage(file):
+        write_atomically(file, json.dumps(content, indent=2) + "\n")

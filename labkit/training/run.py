@@ -15,8 +15,7 @@ import importlib.util
 import itertools
 import os
 import re
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +28,7 @@ from labkit.environments.make import check_name
 from labkit.errors import ParameterError, storage
 from labkit.parameters import check_no_wildcards, invalid
 from labkit.training import checkpoint, records
-from labkit.training.records import (
-    CONFIG,
-    differences,
-    has_begun,
-    is_finished,
-    read_config,
-    read_content,
-    read_metrics,
-)
+from labkit.training.records import CONFIG, AnyPath, differences, has_begun
 
 if TYPE_CHECKING:
     from labkit.sac.rollout import Evaluation
@@ -61,14 +52,8 @@ class Run:
     on_metrics: Callable[[dict[str, Any]], Any] | None = attrs.field(default=None, repr=False)
 
     def write_config(self, environment: Mapping[str, Any] | None = None) -> None:
-        """Writes `config.json`, unless the run is finished: it keeps what it was made with.
-
-        `environment` is as `describe` returns it; None keeps the one that is recorded.
-        """
-        before = read_content(self.path) if (self.path / CONFIG).exists() else {}
-        if not before or not is_finished(self.path, self.config):
-            environment = environment or before.get("environment")
-            records.write_config(self.path, self.config, environment)
+        """Writes `config.json`; see `records.write_config`."""
+        records.write_config(self.path, self.config, environment)
 
     def check_environment(self, found: Mapping[str, Any]) -> None:
         """Records the environment of a run without a checkpoint; rejects another one later.
@@ -78,11 +63,10 @@ class Run:
         if checkpoint.latest(self.path / "checkpoints") is None:
             self.write_config(found)
         elif differing := differences(self.path, found):
-            allowed = f"a run of the same environment ({differing})"
-            raise invalid("run_dir", str(self.path), allowed)
+            raise invalid("run_dir", str(self.path), f"a run of the same environment ({differing})")
 
     def log(self, **values: Any) -> None:
-        """Appends one row to `metrics.csv`: a number for each name, or several for `PER_EPISODE`.
+        """Appends a row to `metrics.csv`: a number for each name, or several for `PER_EPISODE`.
 
         Raises StorageError if the disk is full or gone.
         """
@@ -106,16 +90,7 @@ class Run:
 
     def metrics(self) -> pd.DataFrame:
         """All rows so far; see `read_metrics`."""
-        return read_metrics(self.path)
-
-
-# --- one writer
-
-
-def hold(path: Path) -> None:
-    """Takes the lock of a directory until this process ends; rejects one that another holds."""
-    _HELD[path.resolve()] = _acquire(path)
-    (path / LOCK).write_text(f"{os.getpid()}\n")
+        return records.read_metrics(self.path)
 
 
 def check_free(path: Path) -> None:
@@ -138,28 +113,18 @@ def _acquire(path: Path) -> filelock.BaseFileLock:
     return lock
 
 
-# --- which directory
-
-
 def check_same(path: Path, theirs: SACConfig, ours: SACConfig, but: tuple[str, ...] = ()) -> None:
     """Rejects a run of another configuration; `FREE_TO_CHANGE` and `but` may differ."""
-    pairs = {name: (getattr(theirs, name), getattr(ours, name)) for name in SACConfig.names()}
-    differing = [
-        f"{name} is {there!r} there and {here!r} here"
-        for name, (there, here) in pairs.items()
-        if there != here and name not in (*FREE_TO_CHANGE, *but)
-    ]
-    if differing:
-        allowed = f"a new directory or a run of this configuration ({'; '.join(differing)})"
+    there, here = attrs.asdict(theirs, recurse=False), attrs.asdict(ours, recurse=False)
+    names = [n for n in here if there[n] != here[n] and n not in (*FREE_TO_CHANGE, *but)]
+    if names:
+        differing = "; ".join(f"{n} is {there[n]!r} there and {here[n]!r} here" for n in names)
+        allowed = f"a new directory or a run of this configuration ({differing})"
         raise invalid("run_dir", str(path), allowed)
 
 
 def check_links(path: Path) -> None:
-    """Rejects a run directory with a symbolic link, which may lead out of it.
-
-    Raises:
-        ParameterError: names the link.
-    """
+    """Rejects a run directory with a symbolic link, which may lead out of it, and names it."""
     for folder, folders, files in os.walk(path):
         for name in (*folders, *files):
             if (link := Path(folder, name)).is_symlink():
@@ -173,8 +138,6 @@ def check_usable(path: Path, config: SACConfig) -> None:
     A run can be resumed with more iterations than before, or with fewer if it has not yet taken
     more than these. A finished one needs its checkpoint: without it, training would start anew.
     What a start left that ended before its first row and its first checkpoint may be used anew.
-
-    The message names the file that is in the way or damaged, or each field that differs.
     """
     check_links(path)
     if not (path / CONFIG).exists():
@@ -183,12 +146,12 @@ def check_usable(path: Path, config: SACConfig) -> None:
             allowed = f"a new or empty directory, or a run; it holds {some}, and no {CONFIG}"
             raise invalid("run_dir", str(path), allowed)
         return
-    theirs = read_config(path)
+    theirs = records.read_config(path)
     if not has_begun(path):
         return
     check_same(path, theirs, config, but=("num_iterations",))
     taken = max(checkpoint.steps(path / "checkpoints"), default=None)
-    if taken is None and is_finished(path, theirs):
+    if taken is None and records.is_finished(path, theirs):
         allowed = "a new directory: a finished run is never overwritten, and without its "
         raise invalid("run_dir", str(path), allowed + "checkpoint this one cannot be opened")
     if taken is not None and taken > config.num_iterations:
@@ -203,10 +166,7 @@ def _foreign_files(path: Path) -> list[str]:
 
 
 def choose_directory(
-    run_dir: str | os.PathLike[str],
-    config: SACConfig,
-    resume: str = "auto",
-    environment: Mapping[str, Any] = LOCAL,
+    run_dir: AnyPath, config: SACConfig, resume: str = "auto", environment: dict[str, Any] = LOCAL
 ) -> Path:
     """The directory that a run will use; an existing run in it is not changed.
 
@@ -226,8 +186,7 @@ def choose_directory(
         path = path.expanduser()
         check_no_wildcards("run_dir", path)
         if not str(run_dir):
-            found = _unfinished(path, config, environment) if resume == "auto" else None
-            path = found or _next_number(path)
+            path = _numbered(path, config, resume, environment)
         elif resume == "never":
             numbered = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
             every = itertools.chain([path], numbered)
@@ -245,24 +204,24 @@ def choose_directory(
     return path
 
 
-def _numbered(root: Path) -> list[Path]:
-    """The numbered directories under `root`, newest first."""
-    found = [path for path in root.glob("*") if re.fullmatch(r"\d{4,}", path.name)]
-    return sorted(found, key=lambda path: int(path.name), reverse=True)
+def _numbered(root: Path, config: SACConfig, resume: str, environment: dict[str, Any]) -> Path:
+    """The newest unfinished run under `root` that nobody writes to, with a message.
 
-
-def _unfinished(root: Path, config: SACConfig, environment: Mapping[str, Any]) -> Path | None:
-    """The newest unfinished run of this configuration that nobody writes to, with a message.
-
-    Else the newest number, if its start was rejected or ended before the first row of metrics.
+    Else the newest number, if its start was rejected or ended before the first row of metrics;
+    else the next one.
     """
-    unfinished = []
-    for path in _numbered(root):
+    numbers = [path for path in root.glob("*") if re.fullmatch(r"\d{4,}", path.name)]
+    numbers.sort(key=lambda path: int(path.name), reverse=True)
+    unfinished, unused = [], None
+    for path in numbers if resume == "auto" else ():
         with contextlib.suppress(ParameterError):  # of another configuration, damaged, or in use
-            check_same(path, read_config(path), config)
-            check_usable(path, config)
+            check_links(path)
             check_free(path)
-            if not (is_finished(path, config) or differences(path, environment)):
+            if path == numbers[0] and path.resolve() not in _HELD and not has_begun(path):
+                unused = path if (path / CONFIG).exists() else None
+            check_same(path, records.read_config(path), config)
+            check_usable(path, config)
+            if not (records.is_finished(path, config) or differences(path, environment)):
                 unfinished.append(path)
     # A start that ended before its first row comes after one that has something to resume.
     for path in sorted(unfinished, key=has_begun, reverse=True)[:1]:
@@ -273,24 +232,14 @@ def _unfinished(root: Path, config: SACConfig, environment: Mapping[str, Any]) -
             "(a new one: -p resume never, or labkit.open_run('', config, resume='never'))"
         )
         return path
-    for path in _numbered(root)[:1]:
-        with contextlib.suppress(ParameterError):
-            check_free(path)
-            if path.resolve() not in _HELD and (path / CONFIG).exists() and not has_begun(path):
-                return path
-    return None
-
-
-def _next_number(root: Path) -> Path:
-    last = max((int(path.name) for path in _numbered(root)), default=0)
+    if unused:
+        return unused
+    number = int(numbers[0].name) if numbers else 0
     while True:  # another run may take the same number at the same moment
-        path = root / f"{(last := last + 1):04d}"
+        path = root / f"{(number := number + 1):04d}"
         with contextlib.suppress(FileExistsError):
             path.mkdir(parents=True)
             return path
-
-
-# --- open
 
 
 def check_replay(config: SACConfig) -> None:
@@ -303,10 +252,8 @@ def start_run(namespace: Mapping[str, Any], others: tuple[str, ...] = ()) -> Run
     """Checks a notebook's parameters, then opens its run directory: `start_run(globals())`.
 
     The fields of `SACConfig`, `run_dir`, `resume` and `num_collectors` (more than 0 for Ray) are
-    used; `others` are the names of further parameters that the notebook reads itself.
-
-    Raises:
-        ParameterError: a wrong value or a mistyped name, in one line, before TensorFlow loads.
+    used; `others` are the names of further parameters that the notebook reads itself. Rejects a
+    wrong value or a mistyped name in one line, before TensorFlow loads.
     """
     ours = ("run_dir", "resume", "num_collectors")
     config = SACConfig.from_notebook(namespace, (*ours, *others))
@@ -316,23 +263,19 @@ def start_run(namespace: Mapping[str, Any], others: tuple[str, ...] = ()) -> Run
 
 
 def open_run(
-    run_dir: str | os.PathLike[str],
-    config: SACConfig,
-    resume: str = "auto",
-    environment: Mapping[str, Any] = LOCAL,
+    run_dir: AnyPath, config: SACConfig, resume: str = "auto", environment: dict[str, Any] = LOCAL
 ) -> Run:
     """Opens a new run, or an existing one of the same configuration; see `choose_directory`.
 
-    Raises:
-        ParameterError: see `choose_directory`; or another process is writing to the run, or none of
-            its checkpoints is whole.
-        StorageError: the disk is full.
+    Also rejects a run to which another process is writing, or of which no checkpoint is whole.
+    Raises StorageError if the disk is full.
     """
     check_config(config)
     check_replay(config)
     path = choose_directory(run_dir, config, resume, environment)
     with storage(path):
-        hold(path)
+        _HELD[path.resolve()] = _acquire(path)
+        (path / LOCK).write_text(f"{os.getpid()}\n")
         check_usable(path, config)  # again: another process may have used it in between
         run = Run(path, config)
         if (path / CONFIG).exists() and has_begun(path):
@@ -342,14 +285,3 @@ def open_run(
             run.write_config()
             records.create(path)
     return run
-
-
-@contextlib.contextmanager
-def removed_if_rejected(run: Run) -> Iterator[None]:
-    """Removes a run directory without rows and checkpoints if an argument is rejected."""
-    try:
-        yield
-    except ParameterError:
-        if not has_begun(run.path):
-            shutil.rmtree(run.path, ignore_errors=True)
-        raise

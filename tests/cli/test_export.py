@@ -17,7 +17,8 @@ from small_notebook import labkit, last_line
 
 from labkit import SACConfig, open_run, train
 from labkit.cli import watch
-from labkit.training.run import TRACKED_POLICY, read_metrics
+from labkit.training.records import read_metrics
+from labkit.training.run import TRACKED_POLICY
 
 ROOT = Path(__file__).parents[2]
 TRACKED = ROOT / TRACKED_POLICY

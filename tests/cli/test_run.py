@@ -14,7 +14,7 @@ import pytest
 from small_notebook import START, TRAIN, interrupt_when, labkit, last_line, outputs, rows, write
 
 from labkit.training import checkpoint
-from labkit.training.run import is_finished, read_config, read_metrics
+from labkit.training.records import is_finished, read_config, read_metrics
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "03_sac_minitaur.ipynb"
 REFUSED = [

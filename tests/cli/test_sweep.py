@@ -8,7 +8,7 @@ from small_notebook import START, TRAIN, interrupt_when, labkit, last_line, outp
 
 from labkit.cli.sweep import COMPARISON
 from labkit.training import checkpoint
-from labkit.training.run import read_config, read_metrics
+from labkit.training.records import read_config, read_metrics
 
 ROOT = Path(__file__).parents[2]
 

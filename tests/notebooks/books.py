@@ -11,6 +11,7 @@ import numpy as np
 
 import labkit
 from labkit.sac.rollout import Evaluation
+from labkit.training import records
 from labkit.training import run as run_directory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,7 +186,7 @@ def check_training(_: str, folder: Path) -> None:
         *("before.mp4", "after.mp4", "replay.html"),
     }
     assert (run / "policy" / "saved_model.pb").exists()
-    table = run_directory.read_metrics(run)
+    table = records.read_metrics(run)
     assert list(table.gradient_step[table.eval_return.notna()]) == [0, 30, 60]
     assert len(table.eval_returns.iloc[-1]) == 2
 
@@ -196,7 +197,7 @@ def check_ray(shown: str, folder: Path) -> None:
     assert re.search(r"worker 0: [1-9]\d* env steps arrived\nworker 1: 0 env steps", shown)
     assert "rollout worker 0 failed and was restarted" in shown
     for name in ("local", "ray-2"):
-        assert run_directory.read_metrics(folder / "my runs" / name).gradient_step.max() == 60
+        assert records.read_metrics(folder / "my runs" / name).gradient_step.max() == 60
 
 
 def check_playground(shown: str, _: Path) -> None:

@@ -12,7 +12,7 @@ import books
 import nbformat
 import pytest
 
-from labkit.training import run as run_directory
+from labkit.training import records
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_notebook_03_collects_in_other_processes(tmp_path):
     run = tmp_path / "my run"
     used = json.loads((run / "ray.json").read_text())["cpu_seconds"]
     assert {"rollout worker 0", "rollout worker 1"} <= used.keys()
-    assert run_directory.read_metrics(run).gradient_step.max() == 60
+    assert records.read_metrics(run).gradient_step.max() == 60
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from labkit.errors import ParameterError, StalledError, StorageError
 from labkit.replay import reverb_replay, transitions, uniform_replay
 from labkit.replay.transitions import Transition
 from labkit.training import checkpoint
-from labkit.training.run import read_metrics
+from labkit.training.records import read_metrics
 
 LAYOUT = transitions.Layout(2, 1)
 ARRAYS = [np.arange(6, dtype=np.float32).reshape(2, 3), np.array(7, np.int64)]

@@ -26,7 +26,8 @@ from labkit.sac.actor import ActorPolicy
 from labkit.training import checkpoint, components, learner, local
 from labkit.training.components import RESUME_SEED, evaluation_seed
 from labkit.training.progress import StopRequest
-from labkit.training.run import open_run, read_config, read_content, read_metrics
+from labkit.training.records import read_config, read_content, read_metrics
+from labkit.training.run import open_run
 
 
 class Target(gym.Env):
@@ -246,7 +247,7 @@ def test_rows_that_are_not_numbers_are_named(config, tmp_path):
     made.replay.flush()
     with pytest.raises(DivergedError, match="a row of the replay table is infinite or not a num"):
         local.LocalTraining(settings, open_run(tmp_path, settings), made).execute(StopRequest())
-    made.close()
+    made.replay.close()
 
 
 def test_weights_that_are_not_numbers_are_not_saved(config, tmp_path, monkeypatch):
@@ -282,7 +283,7 @@ def test_a_table_that_a_stranger_emptied_ends_the_run(config, tmp_path):
     run.on_metrics = reset
     with pytest.raises(labkit.RunError, match=message):
         local.LocalTraining(settings, run, made).execute(StopRequest())
-    made.close()
+    made.replay.close()
 
 
 # --- environments
@@ -383,8 +384,8 @@ def test_the_policy_that_collects_is_the_newest(config, tmp_path):
     assert done.deterministic_policy(observation) == ActorPolicy(made.agent)(observation)
     assert before != ActorPolicy(made.agent)(observation)
     assert made.env_steps == 320
-    made.close()
-    made.close()  # twice is harmless
+    made.replay.close()
+    made.replay.close()  # twice is harmless
 
 
 def test_arguments_of_another_type_are_one_line(config):

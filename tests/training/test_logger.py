@@ -15,29 +15,30 @@ from small import SMALL
 from small_disk import fill, small_disk
 
 from labkit.config import SACConfig
-from labkit.environments.make import make_environment
 from labkit.errors import StorageError
 from labkit.replay.server import free_port
-from labkit.sac import agent
 from labkit.sac.rollout import Evaluation
-from labkit.strategy import make_strategy
-from labkit.training import learner as logger
+from labkit.training import components
+from labkit.training.learner import Learner
 from labkit.training.run import open_run
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def open_logger(path):
-    config = SACConfig(**{**SMALL, "env_name": "Pendulum-v1"})
-    env = make_environment(config.env_name, seed=0)
-    made = agent.create_agent(config, env, make_strategy("cpu", config.batch_size))
-    return logger.RunLogger(open_run(path, config), made)
+    config = SACConfig(**{**SMALL, "env_name": "Pendulum-v1", "replay": "tf_uniform"})
+    made = components.build(config)
+    components.warm_up(config, made)
+    run = open_run(path, config)
+    learner = Learner(config, run, made.agent, made.strategy, made.layout, made.replay)
+    learner.start()
+    return learner
 
 
 def test_make_tensorboard_serves_the_scalars_on_this_machine_only(tmp_path):
     written = open_logger(tmp_path / "runs" / "0001")
-    written.log(5, 7, {"critic_loss": 1.0, "td_error": 0.5})
-    written.log_evaluation(5, 7, Evaluation((4.0,), (10.0,), (0.1,)), 1.5)
+    written._write_events({"gradient_step": 5, "critic_loss": 1.0, "td_error": 0.5})
+    written.log_evaluation(5, 7, Evaluation((4.0,), (10.0,), (0.1,)), True, 1.5)
     written.close()
     recipe = re.search(r"^tensorboard:.*\n\t@(.+)$", (ROOT / "Makefile").read_text(), re.M)[1]
     port, deadline, found = free_port(), time.monotonic() + 120, {}

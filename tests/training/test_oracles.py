@@ -95,7 +95,7 @@ def test_a_resumed_run_continues_where_its_checkpoint_was_written(small_config, 
     environment = json.loads(json.dumps(made.collect_env.gym.get_state()))
     assert environment == state["environment"]
     assert run.metrics().gradient_step.tolist() == [10]
-    made.close()
+    made.replay.close()
 
 
 def reference_steps(env, actions):

@@ -6,7 +6,8 @@ import pytest
 from labkit.config import SACConfig
 from labkit.errors import ParameterError
 from labkit.training import records
-from labkit.training.run import Run, open_run, read_config, read_metrics
+from labkit.training.records import read_config, read_metrics
+from labkit.training.run import Run, open_run
 
 
 @pytest.fixture
@@ -19,11 +20,6 @@ def run(tmp_path):
         if step == 30:
             run.log(**row, eval_return=1.5, eval_returns=(1, 2), eval_distances=(0.5, 3.25))
     return run
-
-
-def keep(run, step):
-    for line in records.cut(run.path, step):
-        print(line)
 
 
 def steps(path):
@@ -67,7 +63,7 @@ def test_every_whole_row_of_a_cut_file_is_read_and_kept(run, kept, end):
     file.write_bytes(data[: header + kept] + end)
     whole = data[header : header + kept].count(b"\n")
     assert steps(run.path) == [10, 20, 30, 30, 40, 50][:whole]
-    keep(run, 50)
+    records.cut(run.path, 50)
     run.log(env_step=360, gradient_step=60, wall_seconds=9, critic_loss=1.0)
     assert steps(run.path) == [*[10, 20, 30, 30, 40, 50][:whole], 60]
 
@@ -78,7 +74,7 @@ def test_a_damaged_row_is_left_out_with_a_message(run, line, capsys):
     header, first, *rows = file.read_text().splitlines()
     file.write_text("\n".join([header, first, line, *rows]) + "\n")
     assert steps(run.path) == [10, 20, 30, 30, 40, 50]
-    keep(run, 50)
+    records.cut(run.path, 50)
     assert capsys.readouterr().out == f"{file} has 1 damaged rows, which are left out\n"
     assert steps(run.path) == [10, 20, 30, 30, 40, 50]
 
@@ -106,23 +102,23 @@ def test_what_a_spreadsheet_saved_is_read_and_a_resumed_run_appends_to_it(run, k
     file, before = run.path / "metrics.csv", run.metrics()
     file.write_bytes(as_spreadsheet(file.read_bytes(), kind))
     assert run.metrics().equals(before)
-    keep(run, 50)
+    records.cut(run.path, 50)
     run.log(env_step=360, gradient_step=60, wall_seconds=9, critic_loss=1.0)
     assert run.metrics()[:-1].equals(before)
 
 
 def test_rows_after_the_checkpoint_are_dropped_and_a_lost_file_begins_again(run, capsys):
-    keep(run, 30)
+    records.cut(run.path, 30)
     assert steps(run.path) == [10, 20, 30, 30]
     for lose in (lambda file: file.unlink(), lambda file: file.write_bytes(bytes(500))):
         lose(run.path / "metrics.csv")
-        keep(run, 30)
+        records.cut(run.path, 30)
         assert steps(run.path) == []
         assert "was removed or emptied: it begins again here" in capsys.readouterr().out
 
 
 def test_without_a_checkpoint_the_former_rows_are_set_aside(run, capsys):
-    keep(run, -1)
+    records.cut(run.path, -1)
     assert steps(run.path) == []
     aside = run.path / "metrics-1.csv"
     assert f"its former rows are in {aside}" in capsys.readouterr().out

@@ -17,15 +17,9 @@ from labkit.errors import ParameterError, StorageError
 from labkit.replay.transitions import Layout
 from labkit.replay.uniform_replay import UniformReplay
 from labkit.training import checkpoint
-from labkit.training.run import (
-    check_free,
-    choose_directory,
-    is_finished,
-    open_run,
-    read_config,
-    removed_if_rejected,
-    start_run,
-)
+from labkit.training.components import open_training
+from labkit.training.records import is_finished, read_config
+from labkit.training.run import check_free, choose_directory, open_run, start_run
 
 CONFIG = SACConfig(num_iterations=20, num_eval_episodes=2, interim_eval_episodes=1)
 ROW = {"env_step": 310, "gradient_step": 10, "wall_seconds": 1.0}
@@ -67,8 +61,7 @@ def test_numbers_count_up(here):
 
 
 def test_a_rejected_start_uses_up_no_number(here):
-    run = open_run("", CONFIG)
-    with pytest.raises(ParameterError), removed_if_rejected(run):
+    with pytest.raises(ParameterError), open_training("local", CONFIG, None, None, None):
         raise ParameterError("a typo")
     assert not list(here.glob("runs/*"))
     code = "import labkit; print(labkit.open_run('', labkit.SACConfig(seed={})).path)"

@@ -151,7 +151,7 @@ def seen(request, tmp_path_factory):
         record = Record(patch)
         # Checkpoints by time come in a run of one second, too, and none would with the default.
         ticks = itertools.count()
-        patch.setattr(learner.RunLogger, "seconds", lambda _: 0.3 * next(ticks))
+        patch.setattr(learner.Learner, "seconds", lambda _: 0.3 * next(ticks))
         EXECUTORS[request.param](config, path, patch)
     record.config, record.on_ray = config, on_ray
     table = labkit.open_run(path, config).metrics()
