@@ -52,7 +52,7 @@ def sweep(notebook: Path, seeds: str, into: Path, workers: int, pairs: Pairs) ->
 
     The same command again skips finished runs and resumes the others.
     """
-    from labkit.cli.sweep import run_sweep
+    from labkit.cli.run import run_sweep
 
     sys.exit(run_sweep(notebook, seeds.replace(",", " ").split(), dict(pairs), into, workers))
 
@@ -63,7 +63,7 @@ def sweep(notebook: Path, seeds: str, into: Path, workers: int, pairs: Pairs) ->
 @click.option("--out", type=PATH, help="A new MP4 file; by default runs/watch.mp4, replaced.")
 def watch(run_dir: Path, seed: int, out: Path | None) -> None:
     """Record an episode of the policy of RUN, a run directory, as MP4."""
-    from labkit.cli.watch import record
+    from labkit.cli.export import record
 
     record(run_dir, seed, out)
 
