@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from labkit.config import SACConfig
 from labkit.environments.make import make_environment
 from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
@@ -71,10 +72,9 @@ def export(run_dir: Path, out: Path | None) -> None:
     if target.exists():
         raise invalid("--out", str(target), "a new folder")
     training.check_links(run_dir)
-    arrays = load_actor(
-        run_dir / "policy", training.read_config(run_dir).observation_scale
-    ).arrays()
-    card = model_card(run_dir, arrays)
+    config = training.read_config(run_dir)
+    arrays = load_actor(run_dir / "policy", config.observation_scale).arrays()
+    card = model_card(run_dir, config, arrays)
     with storage(target), tempfile.TemporaryDirectory() as folder:
         draft = Path(folder, "draft")  # so that a failure leaves nothing half-made in `out`
         shutil.copytree(run_dir / "policy", draft / "policy")
@@ -122,13 +122,9 @@ def onnx_model(arrays: Mapping[str, np.ndarray]) -> bytes:
     return model.SerializeToString()
 
 
-def model_card(run_dir: Path, arrays: Mapping[str, np.ndarray]) -> str:
+def model_card(run_dir: Path, config: SACConfig, arrays: Mapping[str, np.ndarray]) -> str:
     """The card in the format of Hugging Face, YAML and Markdown; every value is escaped."""
-    config, table, score = (
-        training.read_config(run_dir),
-        training.read_metrics(run_dir),
-        "none, it has not finished",
-    )
+    table, score = training.read_metrics(run_dir), "none, it has not finished"
     if training.is_finished(run_dir, config):
         (*_, returns) = table.eval_returns[table.eval_returns.map(len) > 0]
         score = f"{np.mean(returns):.2f} ± {np.std(returns):.2f}, {len(returns)} episodes"

@@ -36,8 +36,7 @@ def check_notebook(
     Every field of `SACConfig` is a parameter of a notebook that trains with `start_run`.
 
     Returns:
-        Its parameters, name → default; the given ones with their types; and its configuration, if
-        it trains.
+        Its parameters, name → default; the given ones, typed; and its configuration, if it trains.
 
     Raises:
         ParameterError: no notebook, an unknown name, a wrong value, or no environment to train in.
@@ -182,8 +181,7 @@ def run_sweep(
     returns, see `run_notebook` and `run_all`.
 
     Raises:
-        ParameterError: a parameter or a seed is not allowed, or a directory holds another run; no
-            run has started.
+        ParameterError: a parameter, a seed or a directory is not allowed; no run has started.
     """
     if taken := {"seed", "run_dir", "resume"} & set(texts):
         raise invalid("-p", min(taken), "a parameter that the sweep does not set itself")

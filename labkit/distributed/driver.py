@@ -16,9 +16,7 @@ import ray
 from labkit.config import SACConfig
 from labkit.distributed import cluster
 from labkit.distributed.learner_actor import LearnerActor
-from labkit.distributed.parameter_server import ParameterServer
 from labkit.distributed.replay_actor import ReplayActor
-from labkit.distributed.supervisor import ActorSupervisor, SupervisedActor
 from labkit.distributed.workers import Evaluator, RolloutWorker, RunContext, silence_limit
 from labkit.errors import first_line, storage
 from labkit.parameters import check_int, invalid
@@ -124,10 +122,10 @@ class Driver:
         node = context.server_address.rpartition(":")[0]
         here: dict[str, Any] = {"num_cpus": 0, "resources": {f"node:{node}": 0.001}}
         anywhere: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
-        self.supervisor = ActorSupervisor(silence_limit(self.config))
+        self.supervisor = cluster.ActorSupervisor(silence_limit(self.config))
         start = self.supervisor.start_actor
         replay = start("replay", ReplayActor, context, layout, **here).handle
-        parameters = start("parameter server", ParameterServer, **here).handle
+        parameters = start("parameter server", cluster.ParameterServer, **here).handle
         evaluator = start("evaluator", Evaluator, context, **anywhere).handle
         here["num_gpus"] = learner_gpus(self.config.strategy)
         learner = start("learner", LearnerActor, context, **here)
@@ -179,7 +177,7 @@ class Driver:
                 total, before = config.num_iterations, learner["first_step"]
                 display.show("training", total, "it", learner["step"], before, **facts)
 
-    def _report(self, failed: SupervisedActor) -> None:
+    def _report(self, failed: cluster.SupervisedActor) -> None:
         """Prints and records what a failure cost; restarts the learner with its replay table."""
         learner, env_steps, gradient_steps = self.actors["learner"], 0, 0
         status = learner.before if failed is learner else learner.status

@@ -6,8 +6,8 @@ from typing import Any
 
 import ray
 
+from labkit.distributed.cluster import fetch, process_status
 from labkit.distributed.replay_actor import ReplayClient, samples_per_batch
-from labkit.distributed.supervisor import fetch, process_status
 from labkit.distributed.workers import RunContext, silence_limit
 from labkit.errors import StalledError
 from labkit.replay.server import LimiterState

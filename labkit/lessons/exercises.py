@@ -146,17 +146,17 @@ def number_of(value: Any) -> float:
         raise WrongAnswer(f"The answer must be a number, but it is {echo(value)}.") from None
 
 
-def mistakes(given: float, result: Callable[..., float], *choices: Mapping[str, Any]) -> str:
+def mistakes(given: Any, result: Callable[..., Any], *choices: Mapping[str, Any]) -> str:
     """The mistakes that explain an answer, joined; empty where none do.
 
     Args:
-        given: the answer.
+        given: the answer, a number or an array.
         result: computes an answer from one value of each of `choices`.
         choices: for a part of the formula, its possible values by mistake; "" is the right one.
     """
     explained: list[list[str]] = []
     for combination in product(*(part.items() for part in choices)):
-        if np.isclose(given, result(*(value for _, value in combination)), rtol=1e-4):
+        if np.allclose(given, result(*(value for _, value in combination)), rtol=1e-3):
             explained.append([mistake for mistake, _ in combination if mistake])
     shortest = min(explained, key=len, default=[])
     return " ".join(shortest)

@@ -119,30 +119,18 @@ def in_tf_agents(net: Any, env: "PyEnvironment", noise: tf.Tensor, **options: An
 
     observation, action, time_step = spec_utils.get_tensor_specs(env)
     units = [layer.units for layer in net.actor.layers[:-1]]
-    optimizers = {f"{name}_optimizer": tf.keras.optimizers.legacy.Adam() for name in PARTS}
-    agent = SameNoise(
-        time_step,
-        action,
-        critic_network=critic_network.CriticNetwork(
-            (observation, action), joint_fc_layer_params=units
-        ),
-        actor_network=actor_distribution_network.ActorDistributionNetwork(
-            observation,
-            action,
-            fc_layer_params=units,
-            continuous_projection_net=tanh_normal_projection_network.TanhNormalProjectionNetwork,
-        ),
-        **optimizers,
-        **options,
+    squashed = tanh_normal_projection_network.TanhNormalProjectionNetwork
+    actor = actor_distribution_network.ActorDistributionNetwork(
+        observation, action, fc_layer_params=units, continuous_projection_net=squashed
     )
+    critic = critic_network.CriticNetwork((observation, action), joint_fc_layer_params=units)
+    optimizers = {f"{name}_optimizer": tf.keras.optimizers.legacy.Adam() for name in PARTS}
+    agent = SameNoise(time_step, action, critic, actor, **optimizers, **options)
     agent.initialize()
-    pairs = [(net.actor, agent._actor_network)]
-    pairs += zip(net.critics, (agent._critic_network_1, agent._critic_network_2), strict=True)
-    targets = agent._target_critic_network_1, agent._target_critic_network_2
-    pairs += zip(net.targets, targets, strict=True)
-    for mine, theirs in pairs:
-        for source, target in zip(mine.variables, theirs.variables, strict=True):
-            target.assign(source)
+    copies = [agent._actor_network, agent._critic_network_1, agent._critic_network_2]
+    copies += [agent._target_critic_network_1, agent._target_critic_network_2]
+    for mine, copy in zip((net.actor, *net.critics, *net.targets), copies, strict=True):
+        copy.set_weights(mine.get_weights())
     agent._log_alpha.assign(net.log_alpha)
     return agent
 
@@ -150,10 +138,10 @@ def in_tf_agents(net: Any, env: "PyEnvironment", noise: tf.Tensor, **options: An
 PARTS = ("critic", "actor", "alpha")
 
 
-def _trained(critics: Any, actor: Any, log_alpha: tf.Variable) -> dict[str, list[tf.Variable]]:
+def _trained(critics: Any, actor: Any, log_alpha: tf.Variable) -> tuple[Any, Any, Any]:
     """The variables that each loss trains."""
     both = [v for q in critics for v in q.trainable_variables]
-    return dict(zip(PARTS, (both, list(actor.trainable_variables), [log_alpha]), strict=True))
+    return both, actor.trainable_variables, [log_alpha]
 
 
 def compare(
@@ -171,15 +159,18 @@ def compare(
     own = _trained(net.critics, net.actor, net.log_alpha)
     library = _trained(critics, agent._actor_network, agent._log_alpha)
     rows = {}
-    for name in PARTS:
-        value, gradient = value_and_gradient(mine[name], own[name])
-        expected, reference = value_and_gradient(theirs[name], library[name])
+    for name, our_variables, their_variables in zip(PARTS, own, library, strict=True):
+        value, gradient = value_and_gradient(mine[name], our_variables)
+        expected, reference = value_and_gradient(theirs[name], their_variables)
         norm = float(np.linalg.norm(reference))
-        apart = float(np.linalg.norm(gradient - reference)) / norm
-        rows[name] = (value, expected, float(np.linalg.norm(gradient)), norm, apart)
-    columns = ["your loss", "TF-Agents", "your ‖gradient‖", "TF-Agents ", "relative difference"]
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    return table.rename(columns={"TF-Agents ": "TF-Agents' ‖gradient‖"})
+        rows[name] = {
+            "your loss": value,
+            "TF-Agents": expected,
+            "your ‖gradient‖": float(np.linalg.norm(gradient)),
+            "TF-Agents' ‖gradient‖": norm,
+            "relative difference": float(np.linalg.norm(gradient - reference)) / norm,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def value_and_gradient(loss: Callable[[], tf.Tensor], variables: Any) -> tuple[float, np.ndarray]:
@@ -193,22 +184,20 @@ def value_and_gradient(loss: Callable[[], tf.Tensor], variables: Any) -> tuple[f
 # --- the Minitaur
 
 
-def choices(reasons: Mapping[str, str], budget: int = 60_000) -> pd.DataFrame:
-    """What differs for the Minitaur, and the mean return without it, from the tracked scores.
+def choices(reasons: Mapping[str, str]) -> pd.DataFrame:
+    """What differs for the Minitaur, and the mean return without it after 60 000 env steps.
 
-    Args:
-        reasons: by the name of a parameter; `learning_rates` stands for the three rates.
-        budget: env steps.
+    `reasons` is by the name of a parameter; `learning_rates` stands for the three rates.
 
     Returns:
         A row a choice, the largest effect first, and one each for all and none of them; without
         the repository's results the means are NaN.
     """
     plain, tuned = SACConfig(env_name="Pendulum-v1"), SACConfig()
-    means = pd.Series(dtype=float)
+    means: Any = {}
     if (file := RESULTS / "scores.csv").exists():
         scores = pd.read_csv(file)
-        means = scores[scores.env_steps == budget].groupby("setting")["return"].mean()
+        means = scores[scores.env_steps == 60_000].groupby("setting")["return"].mean()
     rows = [
         ("all of these", "", "", "the tutorial's values", means.get("source")),
         ("none of these", "", "", "the defaults of this notebook", means.get("defaults")),
@@ -216,9 +205,9 @@ def choices(reasons: Mapping[str, str], budget: int = 60_000) -> pd.DataFrame:
     for name, reason in reasons.items():
         field = {"learning_rates": "critic_learning_rate"}.get(name, name)
         theirs, ours = (brief(getattr(config, field)) for config in (plain, tuned))
-        # The tutorial's replay holds fewer transitions than labkit's default.
-        theirs = {"replay_buffer_capacity": "10000"}.get(name, theirs)
-        if field == "observation_scale":
+        if name == "replay_buffer_capacity":  # the tutorial's holds less than labkit's default
+            theirs = "10000"
+        if name == "observation_scale":
             theirs, ours = "none", "per sensor"
         rows.append((name, theirs, ours, reason, means.get(f"no-{name}")))
     columns = ["choice", "tutorial", "here", "reason", "mean return without it"]
@@ -240,17 +229,11 @@ def show_clip(folder: Path = POLICY) -> None:
     display.display(display.HTML(video.video_html([folder / "after.mp4"], [CLIP])))
     strip = (folder / "strip.png").read_bytes()
     display.display(display.Image(strip, alt=f"Film strip of {CLIP}"))
-    print(description(folder))
-
-
-def description(folder: Path = POLICY) -> str:
-    """How long a tracked run trained, and its final evaluation, in lines of a notebook's width."""
     last = read_metrics(folder).dropna(subset="eval_return").iloc[-1]
     score = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
     seed, steps = read_config(folder).seed, grouped(int(last.env_step))
-    return textwrap.fill(
-        f"Training seed {seed} after {steps} env steps, deterministic: {score}.", 95
-    )
+    text = f"Training seed {seed} after {steps} env steps, deterministic: {score}."
+    print(textwrap.fill(text, 95))
 
 
 def trained_agent(run: Run, env: "PyEnvironment", strategy: tf.distribute.Strategy) -> Any:
