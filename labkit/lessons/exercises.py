@@ -16,7 +16,6 @@ from typing import Any
 import attrs
 import numpy as np
 
-from labkit.errors import StalledError
 from labkit.parameters import echo, invalid
 
 MODULES = {  # by the number of the notebook
@@ -81,8 +80,6 @@ def grade(number: str, answer: Any, **material: Any) -> Verdict:
         exercise.check(answer, **material)
     except WrongAnswer as wrong:
         return Verdict(NOT_YET, str(wrong))
-    except StalledError as stalled:
-        return Verdict(NOT_YET, f"The check timed out: it {stalled}.")
     except Exception as error:  # whatever a learner's code may raise
         lines = str(error).splitlines() or ["without a message"]
         return Verdict(NOT_YET, f"Your answer raised {type(error).__name__}: {lines[0]}")
@@ -90,17 +87,12 @@ def grade(number: str, answer: Any, **material: Any) -> Verdict:
 
 
 def find(number: str) -> Exercise:
-    """The exercise of this number.
-
-    Raises:
-        ParameterError: there is none.
-    """
+    """The exercise of this number; rejects one that does not exist."""
     exercises: Mapping[str, Exercise] = {}
     if isinstance(number, str) and number[:2] in MODULES:
         exercises = importlib.import_module(MODULES[number[:2]]).EXERCISES
     if number not in exercises:
-        in_order = sorted(exercises, key=lambda name: (len(name), name))  # 03.10 is the last
-        known = ", ".join(in_order) or f"a number that begins with {' or '.join(MODULES)}"
+        known = ", ".join(exercises) or f"a number that begins with {' or '.join(MODULES)}"
         raise invalid("number", number, known)
     return exercises[number]
 
@@ -121,11 +113,7 @@ def is_stub(answer: Any) -> bool:
 
 
 def call(answer: Any, *arguments: Any) -> Any:
-    """What an answer returns for these arguments.
-
-    Raises:
-        WrongAnswer: the answer is no function, or returns nothing.
-    """
+    """What an answer returns; a `WrongAnswer` if it is no function, or returns nothing."""
     if not callable(answer):
         raise WrongAnswer(f"The answer must be a function, but it is {echo(answer)}.")
     result = answer(*arguments)
@@ -135,11 +123,7 @@ def call(answer: Any, *arguments: Any) -> Any:
 
 
 def number_of(value: Any) -> float:
-    """The answer as a number.
-
-    Raises:
-        WrongAnswer: it is none.
-    """
+    """The answer as a number; a `WrongAnswer` if it is none."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import ipywidgets
 import numpy as np
 import pandas as pd
+from IPython import display
 from matplotlib.figure import Figure
 
 from labkit.environments import disturbance
@@ -104,10 +106,7 @@ class Playground:
 
     def sliders(self, a: Setting, b: Setting) -> None:
         """Displays sliders; one that is moved plays its setting again. On GitHub it is a text."""
-        import ipywidgets
-        from IPython import display
-
-        columns = [_column(ipywidgets, "A", a), _column(ipywidgets, "B", b)]
+        columns = [_column("A", a), _column("B", b)]
         status, screen = ipywidgets.Label("Move a slider to play its robot."), ipywidgets.Output()
 
         def play(_change: Any) -> None:
@@ -120,9 +119,9 @@ class Playground:
                 self.show(settings)
                 status.value = f"Returns: {', '.join(f'{r.return_:.1f}' for r in recordings)}."
 
-        for slider in [slider for column in columns for slider in column.values()]:
-            slider.observe(play, names="value")
         boxes = [ipywidgets.VBox(list(column.values())) for column in columns]
+        for slider in (*boxes[0].children, *boxes[1].children):
+            slider.observe(play, names="value")
         box = ipywidgets.VBox([ipywidgets.HBox(boxes), status, screen])
         view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
         words = "Sliders appear here when this cell is run in JupyterLab or Colab."
@@ -130,7 +129,7 @@ class Playground:
         display.display(shown, raw=True)
 
 
-def _column(ipywidgets: Any, side: str, start: Setting) -> dict[str, Any]:
+def _column(side: str, start: Setting) -> dict[str, Any]:
     return {
         name: ipywidgets.FloatSlider(
             value=(value := getattr(start, name)),
@@ -148,10 +147,8 @@ def _column(ipywidgets: Any, side: str, start: Setting) -> dict[str, Any]:
 
 
 def card(champion: pd.DataFrame, other: pd.DataFrame) -> Figure:
-    """Draws the episodes of two policies under each disturbance, and their mean returns.
-
-    Grey is what the environment draws: 20 % of the base's 3 kg, a friction of 0.8 to 1.5.
-    """
+    """Draws the episodes of two policies under each disturbance, and their mean returns."""
+    # What the environment draws: 20 % of the base's 3 kg, a friction of 0.8 to 1.5.
     covered = {"payload_kg": (0, 0.6), "foot_friction": (0.8 / 1.15, 1.5 / 1.15)}
     first = (champion, style.BLUE, "o", "the champion")
     looks = [first, (other, style.ORANGE, "s", "the earlier policy")]
@@ -183,10 +180,8 @@ def first_to_break(answer: Any, means: pd.Series) -> None:
     if answer != worst:
         place = int((means < means[answer]).sum()) + 1
         hint = "It is a dose that a picture of the robot does not show. " if place > 2 else ""
-        raise WrongAnswer(
-            f"{answer!r} leaves a mean return of {means[answer]:.1f}, and another dose leaves "
-            f"{means[worst]:.1f}. {hint}Try the other sliders."
-        )
+        found = f"{answer!r} leaves a mean return of {means[answer]:.1f}, and another dose leaves"
+        raise WrongAnswer(f"{found} {means[worst]:.1f}. {hint}Try the other sliders.")
 
 
 def delay_line(answer: Callable) -> None:
@@ -202,10 +197,8 @@ def delay_line(answer: Callable) -> None:
         if np.allclose(given, np.roll(commands, late, axis=0)) and late:
             raise WrongAnswer(f"{found}the last commands arrive before they were chosen.")
         if not np.allclose(given, true):
-            raise WrongAnswer(
-                f"{found}the command at t must be the one chosen at t − {late}, and `stand` "
-                "until the first one arrives."
-            )
+            right = f"the command at t must be the one chosen at t − {late}, or `stand` before it."
+            raise WrongAnswer(f"{found}{right}")
 
 
 def surprises(answer: Any, champion: pd.Series, other: pd.Series) -> None:
@@ -213,12 +206,11 @@ def surprises(answer: Any, champion: pd.Series, other: pd.Series) -> None:
     right = set(other.index[other > champion])
     if not isinstance(answer, list | tuple | set) or not set(answer) <= set(other.index):
         raise WrongAnswer(f"Write a list of names out of {', '.join(map(repr, other.index))}.")
-    if set(answer) == right:
-        return
-    if not answer:
+    if right and not answer:
         raise WrongAnswer("The higher score without a disturbance does not carry over to all.")
     missed, wrong = len(right - set(answer)), len(set(answer) - right)
-    raise WrongAnswer(f"You miss {missed} and name {wrong} too many. The figure below has them.")
+    if missed or wrong:
+        raise WrongAnswer(f"You miss {missed} and name {wrong} too many. See the figure below.")
 
 
 EXERCISES = {

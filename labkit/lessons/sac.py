@@ -100,13 +100,8 @@ def live_curve(episodes: int, solved: float) -> Callable[[Sequence[float]], None
 def in_tf_agents(net: Any, env: "PyEnvironment", noise: tf.Tensor, **options: Any) -> Any:
     """TF-Agents' `SacAgent` with the weights of `net`, whose losses use `noise`.
 
-    Both sides then compute with the same numbers. log π is that of TensorFlow Probability.
-
-    Args:
-        net: networks of two hidden layers with ReLU.
-        env: gives the shapes.
-        noise: standard normal `[batch, act] float32`.
-        **options: of `SacAgent`, such as `target_entropy`.
+    Both sides then compute with the same numbers. log π is that of TensorFlow Probability. `env`
+    gives the shapes, `noise` is standard normal `[batch, act] float32`, `options` are `SacAgent`'s.
     """
 
     class SameNoise(sac_agent.SacAgent):
@@ -219,10 +214,7 @@ def choices(reasons: Mapping[str, str]) -> pd.DataFrame:
 
 
 def show_clip(folder: Path = POLICY) -> None:
-    """Displays the tracked clip of a trained robot, its film strip and how it was made.
-
-    Without the repository, as after `pip install`, it prints one line.
-    """
+    """Displays the tracked clip of a trained robot, its film strip and how it was made."""
     if not (folder / "after.mp4").exists():
         print("no clip: the tracked results are in the repository only")
         return
