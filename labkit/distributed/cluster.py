@@ -42,10 +42,10 @@ def connection(address: str | None, cpus: int) -> Iterator[None]:
     listens on the loopback interface only; it requires a token, which is Ray's own default.
 
     Args:
-        address: `host:port` of the head of a running cluster, or 'auto' for the one that this
-            machine belongs to; it stays running. None starts Ray on this machine and stops it.
-        cpus: number of CPUs that a Ray started here schedules on, without measuring them, or that
-            another one must have: one for each rollout worker, and one for the evaluator.
+        address: `host:port` of a running cluster's head, or 'auto' for that of this machine; it
+            stays running. None starts Ray on this machine and stops it.
+        cpus: those that a Ray started here schedules on, without measuring them, or that another
+            one must have: one for each rollout worker, and one for the evaluator.
 
     Raises:
         ParameterError: there is no such cluster, it requires another token, or has too few CPUs.
@@ -135,18 +135,16 @@ class ActorSupervisor:
     actors: dict[str, SupervisedActor] = attrs.field(factory=dict)
 
     def start_actor(self, name: str, kind: type, *args: Any, **options: Any) -> SupervisedActor:
-        """Starts an actor; Ray restarts it when it fails, and repeats the calls that it answers.
+        """Starts an actor with Ray's `options`; Ray restarts one that fails, and repeats its calls.
 
-        The method `status` of its class `kind` is to be of the concurrency group `status`, so that
-        it answers during other calls. `options` are Ray's, such as `num_cpus`.
+        Its method `status` is of the concurrency group `status`: it answers during other calls.
         """
         remote: Any = ray.remote(concurrency_groups={"status": 1})(kind)  # type: ignore[call-overload]
         # One that fails more often than ten times has a persistent cause.
         options |= {"max_restarts": 10, "max_task_retries": -1}
         full_name = f"{uuid.uuid4().hex[:8]} {name}"  # unique in this process
         handle = remote.options(name=full_name, **options).remote(*args)
-        self.actors[name] = SupervisedActor(name, handle)
-        return self.actors[name]
+        return self.actors.setdefault(name, SupervisedActor(name, handle))
 
     def poll(self, seconds: float) -> Iterator[SupervisedActor]:
         """Asks each actor for its status, waits `seconds` for answers, yields those that failed.
@@ -163,9 +161,9 @@ class ActorSupervisor:
             if any(self._has_failed(actor, ref) for ref in ready if waiting[ref] is actor):
                 yield actor
             if time.monotonic() - actor.answered_at > self.limit:
-                free = ray.available_resources().get("CPU", 0)
+                free = f"Ray has {ray.available_resources().get('CPU', 0):g} free CPUs"
                 what = f"{actor.name} has not answered for {self.limit:g} s"
-                raise errors.StalledError(f"{what}; Ray has {free:g} free CPUs")
+                raise errors.StalledError(f"{what}; {free}")
 
     def _has_failed(self, actor: SupervisedActor, ref: Any) -> bool:
         """Takes an answer; whether it tells of a failure."""
@@ -228,10 +226,9 @@ class ParameterServer:
 
     @ray.method(concurrency_group="status")
     def status(self) -> dict[str, Any]:
-        """As `process_status`, with the staleness of the weights that the rollout workers used.
+        """As `process_status`, with the staleness of the rollout workers' weights at each pull.
 
-        It is the number of env steps by which they were older than the newest ones, at each pull,
-        where it is largest; missing before the first pull.
+        That is the env steps by which they are older than the newest; missing before the first.
         """
         if not self._gaps:
             return process_status()

@@ -53,8 +53,7 @@ def train_on_ray(
     Args:
         config: its `replay` must be 'reverb'.
         num_collectors: rollout workers, one environment each.
-        address: of a running Ray cluster, `host:port` or 'auto'; None starts Ray on this machine,
-            on the loopback interface and with a token, and stops it at the end.
+        address: of a running Ray cluster, or None to start Ray here; see `cluster.connection`.
         run: only this executor resumes its runs.
         make_env: must be picklable.
         max_episode_steps: env steps until the time limit.
@@ -200,10 +199,9 @@ class Driver:
         table = self.actors["learner"].result or {"inserts": None, "samples": None}
         counted = (table["inserts"] or 0) - self.config.initial_collect_steps
         staleness = self.actors["parameter server"].status
-        cpu_seconds = {name: one.status.get("cpu_seconds") for name, one in self.actors.items()}
         return {
             "seconds": round(time.monotonic() - self._begin, 1),
-            "cpu_seconds": cpu_seconds,
+            "cpu_seconds": {n: one.status.get("cpu_seconds") for n, one in self.actors.items()},
             **table,
             "samples_per_insert": table["samples"] / counted if counted > 0 else None,
             **{name: staleness.get(name) for name in ("staleness_median", "staleness_max")},

@@ -80,9 +80,8 @@ class RolloutWorker:
         env = self._context.environment(seed + COLLECT_SEED, collect=True)
         self._policy = actor_policy(config, env, seed + NOISE_SEED)
         at_random = random_policy(env.action_spec(), seed + NOISE_SEED)
-        collector = self._collector = Collector(
-            env, at_random, self._store, self._pull, config.n_step, config.gamma
-        )
+        how = self._store, self._pull, config.n_step, config.gamma
+        collector = self._collector = Collector(env, at_random, *how)
         self._writer = self._open_writer()
         while True:
             # Read again and again: a table that was restarted empty needs a new warm-up.

@@ -113,11 +113,8 @@ def replica_loss(answer: Callable) -> None:
     errors = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 8.0, 9.0], np.float32)  # [8]
     true = float(errors.mean())
     for replicas in (2, 4):
-        own = len(errors) // replicas
-        given = [
-            call(answer, tf.constant(part), len(errors)) for part in np.split(errors, replicas)
-        ]
-        total = sum(map(number_of, given))
+        own, parts = len(errors) // replicas, np.split(errors, replicas)
+        total = sum(number_of(call(answer, tf.constant(p), len(errors))) for p in parts)
         usual = {
             f"You average over the replica's {own} rows, but the gradients are added.": replicas,
             f"You sum without dividing by the global batch of {len(errors)}.": len(errors),

@@ -7,7 +7,7 @@ each), all of them Keras models, and the variable `log_alpha`.
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from IPython import display
 from matplotlib.figure import Figure
 from tf_agents.agents.ddpg import critic_network
 from tf_agents.agents.sac import sac_agent, tanh_normal_projection_network
+from tf_agents.environments.py_environment import PyEnvironment
 from tf_agents.networks import actor_distribution_network
 from tf_agents.train.utils import spec_utils
 
@@ -26,14 +27,9 @@ from labkit.plotting import video
 from labkit.plotting.curves import NothingToDraw
 from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, subplots
 from labkit.sac.agent import SeededSacAgent, create_agent
-from labkit.sac.rollout import Evaluation, play
+from labkit.sac.rollout import Evaluation, Policy, play
 from labkit.training import checkpoint
 from labkit.training.run import TRACKED_POLICY, Run, read_config, read_metrics
-
-if TYPE_CHECKING:
-    from tf_agents.environments.py_environment import PyEnvironment
-
-    from labkit.sac.rollout import Policy
 
 RESULTS = Path(labkit.__file__).parents[1] / "results" / "minitaur"  # only in the repository
 POLICY = RESULTS / TRACKED_POLICY.name
@@ -97,7 +93,7 @@ def live_curve(episodes: int, solved: float) -> Callable[[Sequence[float]], None
 # --- TF-Agents' losses on the reader's networks
 
 
-def in_tf_agents(net: Any, env: "PyEnvironment", noise: tf.Tensor, **options: Any) -> Any:
+def in_tf_agents(net: Any, env: PyEnvironment, noise: tf.Tensor, **options: Any) -> Any:
     """TF-Agents' `SacAgent` with the weights of `net`, whose losses use `noise`.
 
     Both sides then compute with the same numbers. log π is that of TensorFlow Probability. `env`
@@ -228,7 +224,7 @@ def show_clip(folder: Path = POLICY) -> None:
     print(textwrap.fill(text, 95))
 
 
-def trained_agent(run: Run, env: "PyEnvironment", strategy: tf.distribute.Strategy) -> Any:
+def trained_agent(run: Run, env: PyEnvironment, strategy: tf.distribute.Strategy) -> Any:
     """The agent of a run's last checkpoint; without one, an untrained agent."""
     agent = create_agent(run.config, env, strategy)
     if saved := checkpoint.latest(run.path / "checkpoints"):
@@ -247,7 +243,7 @@ def estimated_q(agent: SeededSacAgent, observations: np.ndarray, actions: np.nda
 
 
 def estimates(
-    agent: SeededSacAgent, env: "PyEnvironment", policy: "Policy", config: SACConfig, seed: int
+    agent: SeededSacAgent, env: PyEnvironment, policy: Policy, config: SACConfig, seed: int
 ) -> pd.DataFrame:
     """The critics' estimates in one episode, next to the discounted return that followed.
 

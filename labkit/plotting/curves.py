@@ -25,7 +25,6 @@ PUBLISHED_CURVE = (
     *((40_000, -1.347950), (50_000, -1.182192), (60_000, -1.674075), (70_000, -1.215892)),
     *((80_000, -1.224958), (90_000, -0.896713), (100_000, -0.280301)),
 )
-PUBLISHED_INITIAL_STEPS = 10_000  # env steps of warm-up, before the first gradient step
 
 RETURN = "return of an episode (sum of rewards)"
 
@@ -44,7 +43,9 @@ def learning_curve(
     Raises:
         NothingToDraw: there is no evaluation.
     """
-    evaluated = evaluations(metrics)
+    if "eval_return" not in metrics or metrics["eval_return"].isna().all():
+        raise NothingToDraw("these metrics hold no evaluation: nothing to draw yet")
+    evaluated = metrics[metrics["eval_return"].notna()]
     with style.subplots(8, 4.4) as (figure, axes):
         axes.axhline(0, color=GREY, linewidth=1)
         if published:
@@ -89,11 +90,10 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
 
 
 def published_curve(axes: Axes) -> None:
-    """Draws `PUBLISHED_CURVE` over env steps; the tutorial takes one for each gradient step."""
+    """Draws `PUBLISHED_CURVE` over env steps: 10 000 of warm-up, then one a gradient step."""
     steps, returns = np.array(PUBLISHED_CURVE).T
-    steps += PUBLISHED_INITIAL_STEPS
     label = "TF-Agents tutorial, sampled actions, replay 10 000"
-    axes.plot(steps, returns, "s--", color=GREY, markersize=4, label=label)
+    axes.plot(steps + 10_000, returns, "s--", color=GREY, markersize=4, label=label)
 
 
 def steps_per_second(metrics: pd.DataFrame) -> pd.Series:
@@ -116,13 +116,6 @@ def scalars(metrics: pd.DataFrame) -> list[str]:
 def column(metrics: pd.DataFrame, x: str, name: str) -> pd.Series:
     """The numbers in a column by those in the column `x`; empty where the column is missing."""
     return metrics.reindex(columns=[x, name]).dropna().astype(float).set_index(x)[name]
-
-
-def evaluations(metrics: pd.DataFrame) -> pd.DataFrame:
-    """The rows with an evaluation; without one, raises `NothingToDraw`."""
-    if "eval_return" not in metrics or metrics["eval_return"].isna().all():
-        raise NothingToDraw("these metrics hold no evaluation: nothing to draw yet")
-    return metrics[metrics["eval_return"].notna()]
 
 
 def draw_episodes(axes: Axes, evaluated: pd.DataFrame, x: str, name: str) -> None:
