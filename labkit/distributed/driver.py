@@ -167,14 +167,13 @@ class Driver:
     def _show(self, display: Phases) -> None:
         config, learner = self.config, self.actors["learner"].status
         env_steps = self.actors["replay"].status.get("inserts") or 0
-        match learner.get("phase"):
-            case "warm-up":
-                total = config.initial_collect_steps
-                display.show("warm-up", total, "env steps", min(env_steps, total))
-            case "training":
-                facts = {"env_steps": env_steps, "last_return": learner["last_return"]}
-                total, before = config.num_iterations, learner["first_step"]
-                display.show("training", total, "it", learner["step"], before, **facts)
+        if learner.get("phase") == "warm-up":
+            total = config.initial_collect_steps
+            display.show("warm-up", total, "env steps", min(env_steps, total))
+        elif learner.get("phase") == "training":
+            facts = {"env_steps": env_steps, "last_return": learner["last_return"]}
+            total, before = config.num_iterations, learner["first_step"]
+            display.show("training", total, "it", learner["step"], before, **facts)
 
     def _report(self, failed: cluster.SupervisedActor) -> None:
         """Prints and records what a failure cost; restarts the learner with its replay table."""

@@ -72,9 +72,6 @@ def describe(result: Any) -> str:
     return f"{int(first)}" if np.ndim(first) == 0 else f"action {list(np.shape(first))}"
 
 
-# --- exercises
-
-
 def ring_index(answer: Callable) -> None:
     """02.1: the index of row k in a ring after `added` rows, or -1."""
     for capacity, added in ((8, 13), (8, 8), (8, 5), (3, 300)):

@@ -37,14 +37,10 @@ class WrongAnswer(Exception):
 
 @attrs.frozen
 class Exercise:
-    """One exercise.
+    """One exercise of a notebook."""
 
-    `check` takes the answer, and keyword arguments with what else it needs of the notebook, such
-    as a table of scores. `why` is one sentence: why a right answer matters.
-    """
-
-    check: Callable[..., None]
-    why: str
+    check: Callable[..., None]  # takes the answer, and by name what else it needs of the notebook
+    why: str  # a right answer matters, as one sentence
 
 
 @attrs.frozen
@@ -56,15 +52,10 @@ class Verdict:
 
 
 def check(number: str, answer: Any, **material: Any) -> None:
-    """Checks an answer and prints the verdict, in lines of at most `WIDTH` characters.
+    """Checks an answer and prints the verdict; rejects a number such as "01.9" without exercise.
 
-    Args:
-        number: of the exercise, such as "01.3".
-        answer: a function or a value; the stub of the notebook counts as not answered.
-        material: what the exercise needs of the notebook besides, by name.
-
-    Raises:
-        ParameterError: there is no exercise with this number.
+    The answer is a function or a value; the stub of the notebook counts as not answered. `material`
+    is what the exercise needs of the notebook besides.
     """
     verdict = grade(number, answer, **material)
     text = f"Exercise {number}: {verdict.status}{'. ' * bool(verdict.text)}{verdict.text}"
@@ -88,9 +79,8 @@ def grade(number: str, answer: Any, **material: Any) -> Verdict:
 
 def find(number: str) -> Exercise:
     """The exercise of this number; rejects one that does not exist."""
-    exercises: Mapping[str, Exercise] = {}
-    if isinstance(number, str) and number[:2] in MODULES:
-        exercises = importlib.import_module(MODULES[number[:2]]).EXERCISES
+    module = MODULES.get(str(number)[:2])
+    exercises = importlib.import_module(module).EXERCISES if module else {}
     if number not in exercises:
         known = ", ".join(exercises) or f"a number that begins with {' or '.join(MODULES)}"
         raise invalid("number", number, known)
@@ -107,9 +97,6 @@ def is_stub(answer: Any) -> bool:
     # `return 5` has the same opcodes, but another constant.
     loaded = [line.argval for line in code if line.opname == "LOAD_CONST"]
     return {line.opname for line in code} <= EMPTY_BODY and loaded in ([None], [...])
-
-
-# --- helpers for the checks
 
 
 def call(answer: Any, *arguments: Any) -> Any:
@@ -131,12 +118,10 @@ def number_of(value: Any) -> float:
 
 
 def mistakes(given: Any, result: Callable[..., Any], *choices: Mapping[str, Any]) -> str:
-    """The mistakes that explain an answer, joined; empty where none do.
+    """The mistakes that explain an answer, a number or an array, joined; empty where none do.
 
-    Args:
-        given: the answer, a number or an array.
-        result: computes an answer from one value of each of `choices`.
-        choices: for a part of the formula, its possible values by mistake; "" is the right one.
+    Each of `choices` has the values of a part of the formula by mistake, "" for the right one;
+    `result` computes an answer from one value of each.
     """
     explained: list[list[str]] = []
     for combination in product(*(part.items() for part in choices)):

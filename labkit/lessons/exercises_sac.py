@@ -1,7 +1,4 @@
-"""Exercises of notebook 03: three lines of its training loop, and the loss of a replica.
-
-Each check knows what the usual mistakes return, also two at a time.
-"""
+"""Exercises of notebook 03; each check knows what usual mistakes return, also two at a time."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,4 @@
-"""The playground of notebook 06: two disturbed Minitaurs side by side, sliders, and its exercises.
-
-Also the tracked episodes of two policies under each disturbance, and their figure.
-"""
+"""Notebook 06: two disturbed Minitaurs side by side, sliders, a figure of doses, its exercises."""
 
 import contextlib
 import tempfile
@@ -92,11 +89,10 @@ class Playground:
             # Drawing takes longer than the physics: few and small pictures.
             look: dict[str, Any] = {"fps": 15, "width": 320, "height": 240, "max_bytes": 400_000}
             with contextlib.closing(disturbance.make(setting)) as env:
-                steps = max(1, round(self._seconds / step_seconds(env)))
+                look["max_steps"] = max(1, round(self._seconds / step_seconds(env)))
                 actor = self._actor.at(setting.temperature, self._seed)
-                self._played[setting] = video.record_episode(
-                    env, actor, file, seed=self._seed, max_steps=steps, **look
-                )
+                recording = video.record_episode(env, actor, file, seed=self._seed, **look)
+            self._played[setting] = recording
         return self._played[setting]
 
     def show(self, settings: Sequence[Setting]) -> None:
@@ -112,8 +108,7 @@ class Playground:
         def play(_change: Any) -> None:
             status.value = "Playing and drawing, some seconds …"
             with screen:  # an error appears here, too
-                values = [{n: s.value for n, s in column.items()} for column in columns]
-                settings = [Setting(**fields) for fields in values]
+                settings = [Setting(**{n: s.value for n, s in c.items()}) for c in columns]
                 recordings = [self.play(setting) for setting in settings]
                 screen.clear_output(wait=True)
                 self.show(settings)
@@ -123,10 +118,8 @@ class Playground:
         for slider in (*boxes[0].children, *boxes[1].children):
             slider.observe(play, names="value")
         box = ipywidgets.VBox([ipywidgets.HBox(boxes), status, screen])
-        view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
         words = "Sliders appear here when this cell is run in JupyterLab or Colab."
-        shown = {"application/vnd.jupyter.widget-view+json": view, "text/plain": words}
-        display.display(shown, raw=True)
+        display.display({**box._repr_mimebundle_(), "text/plain": words}, raw=True)
 
 
 def _column(side: str, start: Setting) -> dict[str, Any]:
@@ -166,9 +159,6 @@ def card(champion: pd.DataFrame, other: pd.DataFrame) -> Figure:
             axes.set(xlabel=label, ylabel="return of an episode" if axes in grid[:, 0] else "")
         figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
     return figure
-
-
-# --- exercises
 
 
 def first_to_break(answer: Any, means: pd.Series) -> None:

@@ -90,9 +90,6 @@ def kill_once(run: Run, actor: str) -> Iterator[None]:
             over.set()
 
 
-# --- exercises
-
-
 class FakeRay:
     """Ray's `wait` and `get` for tasks that end in a known order, and a log of the calls."""
 

@@ -1,7 +1,4 @@
-"""The exercises of notebook 05: statistics by hand, and a prediction about the runs that it reads.
-
-No score is written here: what is right follows from the p-values that the notebook passes.
-"""
+"""The exercises of notebook 05: statistics by hand, and a prediction about the runs it reads."""
 
 from collections.abc import Callable
 from math import comb

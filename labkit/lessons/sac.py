@@ -90,9 +90,6 @@ def live_curve(episodes: int, solved: float) -> Callable[[Sequence[float]], None
     return draw
 
 
-# --- TF-Agents' losses on the reader's networks
-
-
 def in_tf_agents(net: Any, env: PyEnvironment, noise: tf.Tensor, **options: Any) -> Any:
     """TF-Agents' `SacAgent` with the weights of `net`, whose losses use `noise`.
 
@@ -130,7 +127,6 @@ PARTS = ("critic", "actor", "alpha")
 
 
 def _trained(critics: Any, actor: Any, log_alpha: tf.Variable) -> tuple[Any, Any, Any]:
-    """The variables that each loss trains."""
     both = [v for q in critics for v in q.trainable_variables]
     return both, actor.trainable_variables, [log_alpha]
 
@@ -140,11 +136,8 @@ def compare(
 ) -> pd.DataFrame:
     """The losses of `net` and of `in_tf_agents(net, …)` next to each other.
 
-    Both mappings have a function without arguments for each of critic, actor and alpha.
-
-    Returns:
-        A row a loss: both values, the norm of both gradients, and the norm of the gradients'
-        difference over that of the second one.
+    Both mappings have a function without arguments for each of critic, actor and alpha. A row has
+    both values, both gradients' norms, and the norm of their difference over that of the second.
     """
     critics = (agent._critic_network_1, agent._critic_network_2)
     own = _trained(net.critics, net.actor, net.log_alpha)
@@ -172,17 +165,11 @@ def value_and_gradient(loss: Callable[[], tf.Tensor], variables: Any) -> tuple[f
     return float(value), np.concatenate([np.ravel(part) for part in parts])
 
 
-# --- the Minitaur
-
-
 def choices(reasons: Mapping[str, str]) -> pd.DataFrame:
     """What differs for the Minitaur, and the mean return without it after 60 000 env steps.
 
-    `reasons` is by the name of a parameter; `learning_rates` stands for the three rates.
-
-    Returns:
-        A row a choice, the largest effect first, and one each for all and none of them; without
-        the repository's results the means are NaN.
+    `reasons` is by the name of a parameter; `learning_rates` stands for the three rates. A row a
+    choice, the largest effect first; without the repository's results the means are NaN.
     """
     plain, tuned = SACConfig(env_name="Pendulum-v1"), SACConfig()
     means: Any = {}
@@ -204,9 +191,6 @@ def choices(reasons: Mapping[str, str]) -> pd.DataFrame:
     columns = ["choice", "tutorial", "here", "reason", "mean return without it"]
     table = pd.DataFrame(rows, columns=columns).set_index("choice")
     return table.sort_values(columns[-1], kind="stable").round(1)
-
-
-# --- runs
 
 
 def show_clip(folder: Path = POLICY) -> None:
@@ -247,10 +231,8 @@ def estimates(
 ) -> pd.DataFrame:
     """The critics' estimates in one episode, next to the discounted return that followed.
 
-    If a time limit ended the episode, the second half is left out, whose returns the limit cuts.
-
-    Returns:
-        A row an action: `estimated` and `returned`, in units of the scaled return.
+    A row has `estimated` and `returned`, in units of the scaled return. If a time limit ended the
+    episode, the second half is left out, whose returns the limit cuts.
     """
     env.seed(seed)
     played = [transition for transition, _ in play(env, policy, env.reset())]

@@ -64,9 +64,8 @@ def losses(metrics: pd.DataFrame) -> Figure:
     """
     if not (names := scalars(metrics)):
         raise NothingToDraw("these metrics hold no losses: no gradient step was logged yet")
-    with _panels(len(names)) as (figure, panels):
-        _draw_scalars(panels, metrics, names)
-    return figure
+    with _panels(metrics, names) as (figure, _):
+        return figure
 
 
 def training_figure(metrics: pd.DataFrame) -> Figure:
@@ -74,8 +73,7 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
 
     All are over gradient steps. The metrics need at least one row.
     """
-    names = scalars(metrics)
-    with _panels(len(names) + 2) as (figure, (returns, speed, *panels)):
+    with _panels(metrics, scalars(metrics), 2) as (figure, (returns, speed)):
         collected = column(metrics, "gradient_step", "collect_return")
         draw_line(returns, collected, ORANGE, "sampled actions")
         evaluated = metrics[metrics["eval_return"].notna()]
@@ -84,7 +82,6 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
         draw_line(speed, steps_per_second(metrics), GREEN)
         label_axes(speed, "gradient steps", "", "gradient steps per second")
         speed.set_ylim(bottom=0)
-        _draw_scalars(panels, metrics, names)
         figure.legend(*returns.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
@@ -135,23 +132,23 @@ def draw_line(axes: Axes, values: pd.Series, color: str, label: str | None = Non
 
 
 @contextlib.contextmanager
-def _panels(count: int) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure with `count` panels in rows of two or three."""
+def _panels(
+    metrics: pd.DataFrame, names: list[str], before: int = 0
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure in rows of two or three panels: those `before`, then one a scalar, drawn already."""
+    count = before + len(names)
     columns = 2 if count <= 4 else 3
     rows = -(-count // columns)
     size = 3 + 3 * columns, 2.6 * rows
     with style.subplots(*size, rows, columns, squeeze=False) as (figure, grid):
         for unused in grid.flat[count:]:
             unused.set_axis_off()
-        yield figure, list(grid.flat[:count])
-
-
-def _draw_scalars(panels: list[Axes], metrics: pd.DataFrame, names: list[str]) -> None:
-    colors = itertools.cycle((BLUE, ORANGE, GREEN, PURPLE))
-    for axes, name in zip(panels, names, strict=True):
-        values = column(metrics, "gradient_step", name)
-        draw_line(axes, values, next(colors))
-        # On a linear axis, a range of more than a factor of 30 shows only its largest values.
-        if 0 < values.min() < values.max() / 30:
-            axes.set_yscale("log")
-        label_axes(axes, "gradient steps", "", name.replace("_", " "))
+        colors = itertools.cycle((BLUE, ORANGE, GREEN, PURPLE))
+        for axes, name in zip(grid.flat[before:count], names, strict=True):
+            values = column(metrics, "gradient_step", name)
+            draw_line(axes, values, next(colors))
+            # On a linear axis, a range of more than a factor of 30 shows only its largest values.
+            if 0 < values.min() < values.max() / 30:
+                axes.set_yscale("log")
+            label_axes(axes, "gradient steps", "", name.replace("_", " "))
+        yield figure, list(grid.flat[:before])
