@@ -153,8 +153,7 @@ class ActorSupervisor:
         """
         actors = list(self.actors.values())
         for actor in actors:
-            if actor.pending is None:
-                actor.pending = actor.handle.status.remote()
+            actor.pending = actor.pending or actor.handle.status.remote()
         waiting = {ref: actor for actor in actors for ref in (actor.pending, actor.work) if ref}
         ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=seconds)
         for actor in actors:
@@ -211,10 +210,9 @@ class ParameterServer:
     def pull(
         self, known: int | None, env_step: int, worker: int, mean_return: float
     ) -> Weights | None:
-        """The newest weights, or None if `worker`, by its number, has them already.
+        """The newest weights, or None if `worker`, by its number, uses them already.
 
-        The worker uses the version `known` (None for none), made at `env_step` env steps;
-        `mean_return` is the mean return of its latest episodes, NaN before the first.
+        That is the version `known`, made at `env_step`; `mean_return` is of its latest episodes.
         """
         if not np.isnan(mean_return):
             self._returns[worker] = mean_return
