@@ -53,7 +53,8 @@ def curves(found: Sequence[StoredRun], budget: int, *, published: bool = False) 
                 _curve(axes, table, name, color, len(order) <= MOST_WITH_SEEDS, marker)
             else:
                 label = "further settings: interquartile means" if name == others[-1] else None
-                axes.plot(table.index, _iqm(table), color=style.GREY, linewidth=1, label=label)
+                means = table.apply(statistics.interquartile_mean, axis=1)
+                axes.plot(means, color=style.GREY, linewidth=1, label=label)
         # The published curve may be longer: its end would leave a part of the axes empty.
         axes.set_xlim(right=1.03 * max(table.index.max() for table in tables.values()))
         style.label_axes(axes, "env steps", RETURN)
@@ -69,14 +70,12 @@ def curve(found: Sequence[StoredRun], budget: int) -> pd.DataFrame:
         One row per gradient step at which all runs were evaluated; one column per run. The index
         has the env steps at that gradient step: the mean over the runs, which differ on Ray.
     """
-    returns, env_steps = {}, {}
+    parts = {}
     for run in found:
         rows = run.evaluations[run.evaluations.gradient_step <= budget]
-        last = rows.groupby("gradient_step")[["env_step", "eval_return"]].last()
-        returns[str(run.path)], env_steps[str(run.path)] = last.eval_return, last.env_step
-    table = pd.DataFrame(returns).dropna()
-    means = pd.DataFrame(env_steps).loc[table.index].mean(axis=1)
-    return table.set_axis(pd.Index(means, name="env_step"))
+        parts[str(run.path)] = rows.groupby("gradient_step")[["env_step", "eval_return"]].last()
+    table = pd.concat(parts, axis=1).dropna().swaplevel(axis=1)
+    return table["eval_return"].set_axis(pd.Index(table["env_step"].mean(axis=1), name="env_step"))
 
 
 def _curve(
@@ -92,11 +91,8 @@ def _curve(
         low, high = np.transpose([statistics.bootstrap_interval(row) for row in rows])
         axes.fill_between(table.index, low, high, color=color, alpha=0.18, linewidth=0)
         label += f", {INTERVAL}"
-    axes.plot(table.index, _iqm(table), color=color, label=label, marker=marker, markersize=4.5)
-
-
-def _iqm(table: pd.DataFrame) -> list[float]:
-    return [statistics.interquartile_mean(row) for row in table.to_numpy()]
+    means = table.apply(statistics.interquartile_mean, axis=1)
+    axes.plot(means, color=color, label=label, marker=marker, markersize=4.5)
 
 
 def _published(axes: Axes) -> None:

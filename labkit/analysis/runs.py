@@ -1,11 +1,8 @@
-"""Several runs next to each other: finds them, names their settings, compares their returns.
-
-Reads run directories only; nothing here trains or draws.
-"""
+"""Several runs next to each other: finds them, names their settings, compares their returns."""
 
 import collections
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -25,7 +22,6 @@ NOT_A_SETTING = (
     *("num_eval_episodes", "policy_save_interval"),
 )
 DEFAULTS, BASELINE = "defaults", "baseline"  # names of settings
-Folder = str | os.PathLike[str]
 
 
 @attrs.frozen
@@ -43,19 +39,15 @@ class StoredRun:
         return self.metrics[self.metrics.eval_return.notna()]
 
     def evaluation_at(self, budget: int) -> pd.Series | None:
-        """The evaluation after exactly `budget` gradient steps, or None.
-
-        If there are several, it is the first of those with the most episodes.
-        """
+        """The evaluation after exactly `budget` gradient steps, the first with most episodes."""
         rows = self.evaluations[self.evaluations.gradient_step == budget]
         return None if rows.empty else rows.loc[rows.eval_returns.map(len).idxmax()]
 
 
 def setting_name(config: SACConfig, base: SACConfig | None = None) -> str:
-    """The fields that differ from `base`, such as `gamma 0.98, n_step 1`.
+    """The fields that differ from `base`, such as `gamma 0.98, n_step 1`; if none, `baseline`.
 
-    If no field differs, it is `baseline`. Without `base` the fields that differ from the defaults
-    of the environment are named, and if there is none, the name is `defaults`.
+    Without `base`, those that differ from the defaults of the environment; if none, `defaults`.
     """
     against = base or SACConfig.parse({"env_name": config.env_name})
     words = [
@@ -66,24 +58,19 @@ def setting_name(config: SACConfig, base: SACConfig | None = None) -> str:
     return ", ".join(words) or (BASELINE if base else DEFAULTS)
 
 
-def find_runs(folders: Folder | Iterable[Folder]) -> tuple[list[StoredRun], list[str]]:
-    """Reads every run in one or several folders; each is a run directory or contains some.
+def find_runs(folder: str | os.PathLike[str]) -> tuple[list[StoredRun], list[str]]:
+    """Reads every run in a folder, which is a run directory or contains some.
 
     Returns:
         The runs, sorted by path; and one line for each run that cannot be read.
 
     Raises:
-        ParameterError: a folder does not exist, or no folder contains a readable run.
+        ParameterError: the folder does not exist, or contains no readable run.
     """
-    if isinstance(folders, str | os.PathLike) or not isinstance(folders, Iterable):
-        folders = [folders]
-    listed, paths = list(folders), set[Path]()
-    for folder in listed:
-        if not isinstance(folder, str | os.PathLike) or not Path(folder).is_dir():
-            raise invalid("runs", folder, "an existing folder")
-        paths.update(file.parent for file in Path(folder).rglob("config.json"))
+    if not isinstance(folder, str | os.PathLike) or not Path(folder).is_dir():
+        raise invalid("runs", folder, "an existing folder")
     runs, damaged = [], []
-    for path in sorted(paths):
+    for path in sorted(file.parent for file in Path(folder).rglob("config.json")):
         try:
             config = read_config(path)
             runs.append(StoredRun(path, config, read_metrics(path), setting_name(config)))
@@ -91,7 +78,7 @@ def find_runs(folders: Folder | Iterable[Folder]) -> tuple[list[StoredRun], list
             damaged.append(f"left out: {error}")
     if not runs:
         why = f" ({damaged[0]})" if damaged else ""
-        raise invalid("runs", ", ".join(map(str, listed)), f"a folder with at least one run{why}")
+        raise invalid("runs", str(folder), f"a folder with at least one run{why}")
     return runs, damaged
 
 
@@ -148,9 +135,9 @@ def scores_at(runs: Sequence[StoredRun], budget: int) -> tuple[pd.DataFrame, lis
     larger standard error, so the two are not compared.
 
     Returns:
-        One row per run, sorted by setting, seed and path, with the columns setting, seed, return
-        (mean of the episodes), error (its standard error), length (mean, env steps), distance
-        (mean, metres), path; and one line with the reason for each run that is left out.
+        One row per run, sorted: setting, seed, return (mean of the episodes), error (its standard
+        error), length (mean, env steps), distance (mean, metres), path; and one line for each run
+        that is left out.
 
     Raises:
         ParameterError: no run was evaluated after `budget` gradient steps.
@@ -159,10 +146,8 @@ def scores_at(runs: Sequence[StoredRun], budget: int) -> tuple[pd.DataFrame, lis
     counts = [0 if row is None else len(row.eval_returns) for row in found]
     most = max(counts, default=0)
     if not most:
-        taken = max(
-            (int(step) for run in runs for step in run.evaluations.gradient_step), default=0
-        )
-        allowed = f"gradient steps after which a run was evaluated, at most {taken}"
+        steps = [int(step) for run in runs for step in run.evaluations.gradient_step]
+        allowed = f"gradient steps after which a run was evaluated, at most {max(steps, default=0)}"
         raise invalid("budget", budget, allowed)
     rows, left_out = [], []
     for run, row, count in zip(runs, found, counts, strict=True):

@@ -1,4 +1,6 @@
-"""Writes the policy of a run into a folder to copy or to upload: `labkit export`.
+"""What to do with the policy of a run: `labkit watch` records it, `labkit export` writes a folder.
+
+The folder, to copy or to upload, holds:
 
 README.md      the model card, from model_card.md here
 policy/        the SavedModel, as the run saved it
@@ -18,12 +20,49 @@ from typing import Any
 
 import numpy as np
 
-from labkit.errors import storage
+from labkit.config import SACConfig
+from labkit.environments.make import make_environment
+from labkit.errors import ParameterError, storage
 from labkit.parameters import invalid
+from labkit.plotting import video
+from labkit.runtime import quiet
 from labkit.sac import actor
 from labkit.sac.saved_policy import load_actor
-from labkit.training.records import is_finished, read_config, read_content, read_metrics
+from labkit.training.records import (
+    describe,
+    differences,
+    is_finished,
+    read_config,
+    read_content,
+    read_metrics,
+)
 from labkit.training.run import check_links
+
+
+def record(run_dir: Path, seed: int, out: Path | None, max_steps: int = 1000) -> None:
+    """Records an episode of at most `max_steps` env steps, and prints its return.
+
+    `out` is a new MP4 file; None is runs/watch.mp4, which is replaced.
+
+    Raises:
+        ParameterError: `out` exists or is no MP4; the run has a symbolic link, or no policy, or is
+            damaged; its environment is not the registered one.
+        RunError, StorageError: see `video.record_episode`.
+    """
+    if out is not None and (out.suffix != ".mp4" or out.exists()):
+        raise invalid("--out", str(out), "a new file whose name ends in .mp4")
+    check_links(run_dir)
+    config, content = read_config(run_dir), read_content(run_dir)
+    policy = load_actor(run_dir / "policy", config.observation_scale)
+    limit = (content.get("environment") or {}).get("max_episode_steps")
+    with quiet():
+        env = make_environment(config.env_name, None, limit)
+    if differing := differences(run_dir, describe(env)):
+        what = f"its environment came from make_env, or is another one here ({differing})"
+        raise ParameterError(f"{run_dir} cannot be played: {what}")
+    file = out or Path("runs/watch.mp4")
+    one = video.record_episode(env, policy, file, seed=seed, max_steps=max_steps)
+    print(f"return {one.return_:+.2f}, {one.steps} steps: {file}")
 
 
 def export(run_dir: Path, out: Path | None) -> None:
@@ -39,17 +78,18 @@ def export(run_dir: Path, out: Path | None) -> None:
         raise invalid("onnx", "none", "installed: pip install '.[export]' in labkit's folder")
     if target.exists():
         raise invalid("--out", str(target), "a new folder")
-    check_links(run_dir)
-    arrays = load_actor(run_dir / "policy", read_config(run_dir).observation_scale).arrays()
-    card = model_card(run_dir, arrays)
+    training.check_links(run_dir)
+    config = training.read_config(run_dir)
+    arrays = load_actor(run_dir / "policy", config.observation_scale).arrays()
+    card = model_card(run_dir, config, arrays)
     with storage(target), tempfile.TemporaryDirectory() as folder:
         draft = Path(folder, "draft")  # so that a failure leaves nothing half-made in `out`
         shutil.copytree(run_dir / "policy", draft / "policy")
         shutil.copyfile(actor.__file__, draft / "policy.py")
         for name in ("config.json", "metrics.csv"):
             shutil.copy(run_dir / name, draft)
-        for video in run_dir.rglob("after.mp4"):
-            shutil.copyfile(video, draft / "replay.mp4")  # the name that Hugging Face plays
+        for clip in run_dir.rglob("after.mp4"):
+            shutil.copyfile(clip, draft / "replay.mp4")  # the name that Hugging Face plays
         np.savez(draft / "policy.npz", **arrays)
         (draft / "policy.onnx").write_bytes(onnx_model(arrays))
         (draft / "README.md").write_text(card)
@@ -89,10 +129,10 @@ def onnx_model(arrays: Mapping[str, np.ndarray]) -> bytes:
     return model.SerializeToString()
 
 
-def model_card(run_dir: Path, arrays: Mapping[str, np.ndarray]) -> str:
+def model_card(run_dir: Path, config: SACConfig, arrays: Mapping[str, np.ndarray]) -> str:
     """The card in the format of Hugging Face, YAML and Markdown; every value is escaped."""
-    config, table, score = read_config(run_dir), read_metrics(run_dir), "none, it has not finished"
-    if is_finished(run_dir, config):
+    table, score = training.read_metrics(run_dir), "none, it has not finished"
+    if training.is_finished(run_dir, config):
         (*_, returns) = table.eval_returns[table.eval_returns.map(len) > 0]
         score = f"{np.mean(returns):.2f} ± {np.std(returns):.2f}, {len(returns)} episodes"
     values: dict[str, Any] = {
@@ -103,7 +143,7 @@ def model_card(run_dir: Path, arrays: Mapping[str, np.ndarray]) -> str:
         "env_steps": table.env_step.max(),
         "gradient_steps": table.gradient_step.max(),
         "seed": config.seed,
-        "commit": read_content(run_dir).get("commit"),
+        "commit": training.read_content(run_dir).get("commit"),
     }
     shown = {name: escape(value) for name, value in values.items()}
     return Template(Path(__file__).with_name("model_card.md").read_text()).substitute(shown)

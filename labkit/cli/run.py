@@ -1,6 +1,7 @@
-"""Executes notebooks with papermill, each in a run directory: `labkit run`, and in `sweep`."""
+"""Executes notebooks with papermill, each in a run directory: `labkit run` and `labkit sweep`."""
 
 import logging
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from papermill.exceptions import PapermillExecutionError
 from papermill.iorw import load_notebook_node
 from tqdm import tqdm
 
+from labkit.analysis.runs import NOT_A_SETTING, setting_name
 from labkit.config import SACConfig
 from labkit.environments.make import check_specs, make_environment
 from labkit.errors import ParameterError, RunError, first_line, storage
@@ -22,6 +24,8 @@ from labkit.parameters import invalid, literal, unknown
 from labkit.runtime import quiet
 from labkit.training import checkpoint, records
 from labkit.training import run as training
+
+COMPARISON = "05_compare_runs.ipynb"  # next to the notebook of a sweep
 
 
 def check_notebook(
@@ -32,8 +36,7 @@ def check_notebook(
     Every field of `SACConfig` is a parameter of a notebook that trains with `start_run`.
 
     Returns:
-        Its parameters, name → default; the given ones with their types; and its configuration, if
-        it trains.
+        Its parameters, name → default; the given ones, typed; and its configuration, if it trains.
 
     Raises:
         ParameterError: no notebook, an unknown name, a wrong value, or no environment to train in.
@@ -167,3 +170,43 @@ def run_notebook(path: Path, texts: dict[str, str]) -> int:
         parameters["run_dir"] = str(run_dir)
     print(f"{path.name} runs into {run_dir / path.name}", file=sys.stderr)
     return run_all([Execution(path, run_dir, parameters, config)])
+
+
+def run_sweep(
+    path: Path, seeds: Sequence[str], texts: dict[str, str], into: Path, workers: int
+) -> int:
+    """Runs every seed in `into`/SETTING/seed-N, then executes notebook 05 on all runs there.
+
+    A second sweep skips finished runs and resumes the others. For arguments and the status that it
+    returns, see `run_notebook` and `run_all`.
+
+    Raises:
+        ParameterError: a parameter, a seed or a directory is not allowed; no run has started.
+    """
+    if taken := {"seed", "run_dir", "resume"} & set(texts):
+        raise invalid("-p", min(taken), "a parameter that the sweep does not set itself")
+    executions: dict[Path, Execution] = {}
+    for seed in seeds:
+        defaults, parameters, config = check_notebook(path, {**texts, "seed": seed})
+        if config is None or "run_dir" not in defaults:
+            allowed = "a notebook that trains with labkit.start_run, such as 03_sac_minitaur.ipynb"
+            raise invalid("notebook", str(path), allowed)
+        words = [  # one setting has one name, however its values are spelled
+            f"{name}-{parameters[name]}"
+            for name in texts
+            if name not in NOT_A_SETTING and parameters[name] != defaults.get(name)
+        ]
+        setting = re.sub(r"[^\w.+-]+", "_", "_".join(words) or "defaults")
+        run_dir = into / setting / f"seed-{config.seed}"
+        training.check_usable(run_dir, config)
+        training.check_free(run_dir)
+        parameters["run_dir"] = str(run_dir)
+        executions[run_dir] = Execution(path, run_dir, parameters, config)
+        shown = {"budget": config.num_iterations, "baseline": setting_name(config)}
+    if len(executions) != max(len(seeds), 1):
+        raise invalid("--seeds", " ".join(seeds), "one or more different seeds, such as '0 1 2'")
+    status = run_all([one for one in executions.values() if not one.finished()], workers)
+    comparison = path.with_name(COMPARISON)
+    if status or not comparison.is_file():
+        return status
+    return run_all([Execution(comparison, into, {"runs": str(into.resolve()), **shown})])

@@ -16,9 +16,7 @@ import ray
 from labkit.config import SACConfig, check_config
 from labkit.distributed import cluster
 from labkit.distributed.learner_actor import LearnerActor
-from labkit.distributed.parameter_server import ParameterServer
 from labkit.distributed.replay_actor import ReplayActor
-from labkit.distributed.supervisor import ActorSupervisor, SupervisedActor
 from labkit.distributed.workers import Evaluator, RolloutWorker, RunContext, silence_limit
 from labkit.errors import first_line, storage
 from labkit.parameters import check_int, invalid
@@ -53,8 +51,7 @@ def train_on_ray(
     Args:
         config: its `replay` must be 'reverb'.
         num_collectors: rollout workers, one environment each.
-        address: of a running Ray cluster, `host:port` or 'auto'; None starts Ray on this machine,
-            on the loopback interface and with a token, and stops it at the end.
+        address: of a running Ray cluster, or None to start Ray here; see `cluster.connection`.
         run: only this executor resumes its runs.
         make_env: must be picklable.
         max_episode_steps: env steps until the time limit.
@@ -114,10 +111,10 @@ class Driver:
         node = context.server_address.rpartition(":")[0]
         here: dict[str, Any] = {"num_cpus": 0, "resources": {f"node:{node}": 0.001}}
         anywhere: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
-        self.supervisor = ActorSupervisor(silence_limit(self.config))
+        self.supervisor = cluster.ActorSupervisor(silence_limit(self.config))
         start = self.supervisor.start_actor
         replay = start("replay", ReplayActor, context, layout, **here).handle
-        parameters = start("parameter server", ParameterServer, **here).handle
+        parameters = start("parameter server", cluster.ParameterServer, **here).handle
         evaluator = start("evaluator", Evaluator, context, **anywhere).handle
         here["num_gpus"] = learner_gpus(self.config.strategy)
         learner = start("learner", LearnerActor, context, **here)
@@ -160,16 +157,15 @@ class Driver:
     def _show(self, display: Phases) -> None:
         config, learner = self.config, self.actors["learner"].status
         env_steps = self.actors["replay"].status.get("inserts") or 0
-        match learner.get("phase"):
-            case "warm-up":
-                total = config.initial_collect_steps
-                display.show("warm-up", total, "env steps", min(env_steps, total))
-            case "training":
-                facts = {"env_steps": env_steps, "last_return": learner["last_return"]}
-                total, before = config.num_iterations, learner["first_step"]
-                display.show("training", total, "it", learner["step"], before, **facts)
+        if learner.get("phase") == "warm-up":
+            total = config.initial_collect_steps
+            display.show("warm-up", total, "env steps", min(env_steps, total))
+        elif learner.get("phase") == "training":
+            facts = {"env_steps": env_steps, "last_return": learner["last_return"]}
+            total, before = config.num_iterations, learner["first_step"]
+            display.show("training", total, "it", learner["step"], before, **facts)
 
-    def _report(self, failed: SupervisedActor) -> None:
+    def _report(self, failed: cluster.SupervisedActor) -> None:
         """Prints and records what a failure cost; restarts the learner with its replay table."""
         learner, env_steps, gradient_steps = self.actors["learner"], 0, 0
         status = learner.before if failed is learner else learner.status
@@ -192,10 +188,9 @@ class Driver:
         table = self.actors["learner"].result or {"inserts": None, "samples": None}
         counted = (table["inserts"] or 0) - self.config.initial_collect_steps
         staleness = self.actors["parameter server"].status
-        cpu_seconds = {name: one.status.get("cpu_seconds") for name, one in self.actors.items()}
         return {
             "seconds": round(time.monotonic() - self._begin, 1),
-            "cpu_seconds": cpu_seconds,
+            "cpu_seconds": {n: one.status.get("cpu_seconds") for n, one in self.actors.items()},
             **table,
             "samples_per_insert": table["samples"] / counted if counted > 0 else None,
             **{name: staleness.get(name) for name in ("staleness_median", "staleness_max")},

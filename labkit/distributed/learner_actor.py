@@ -6,8 +6,8 @@ from typing import Any
 
 import ray
 
+from labkit.distributed.cluster import fetch, process_status
 from labkit.distributed.replay_actor import ReplayClient, samples_per_batch
-from labkit.distributed.supervisor import fetch, process_status
 from labkit.distributed.workers import RunContext, silence_limit
 from labkit.errors import StalledError
 from labkit.replay.server import LimiterState
@@ -89,8 +89,7 @@ class LearnerActor:
                 return True
             if inserts != seen:
                 seen, since = inserts, time.monotonic()
-            elif time.monotonic() - since > self._replay.sample_timeout:
-                waited = self._replay.sample_timeout
+            elif time.monotonic() - since > (waited := self._replay.sample_timeout):
                 raise StalledError(f"no transition arrived for {waited} s, after {seen} of them")
             time.sleep(0.01)
             self._table = self._replay.state()
@@ -121,8 +120,8 @@ class LearnerActor:
         self._log_evaluation(learner, wait=True)
         if not self._stop.is_set():
             answer = self._evaluator.evaluate.remote(learner.flat_weights(), final)
-            facts = {"step": learner.step, "env_step": self._table.inserts, "final": final}
-            self._request = answer, {**facts, "seconds": learner.seconds()}
+            place = {"step": learner.step, "env_step": self._table.inserts}
+            self._request = answer, {**place, "final": final, "seconds": learner.seconds()}
 
     def _log_evaluation(self, learner: Learner, wait: bool = False) -> None:
         """Logs the requested evaluation, if it was played; or waits for it, but not in a stop."""

@@ -10,7 +10,7 @@ import reverb
 import tensorflow as tf
 
 from labkit.config import SACConfig
-from labkit.distributed.supervisor import fetch, process_status
+from labkit.distributed.cluster import fetch, process_status
 from labkit.distributed.workers import DISK_SECONDS, RunContext
 from labkit.errors import START_SECONDS, StalledError, storage
 from labkit.replay.reverb_replay import ReverbReplay, open_dataset, table_state

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_agents.environments.py_environment import PyEnvironment
 
 from labkit.config import SACConfig
-from labkit.distributed.supervisor import process_status
+from labkit.distributed.cluster import process_status
 from labkit.environments.make import make_environment
 from labkit.errors import START_SECONDS, ServerGoneError, StalledError
 from labkit.replay.reverb_replay import TransitionWriter, table_state
@@ -65,6 +65,8 @@ def actor_policy(config: SACConfig, env: PyEnvironment, seed: int | None) -> Act
 class RolloutWorker:
     """Collects with the newest weights; number 0, 1, … of `workers` that share the warm-up."""
 
+    status = ray.method(concurrency_group="status")(process_status)
+
     def __init__(self, context: RunContext, number: int, workers: int):
         self._context, self._number, self._workers = context, number, workers
         self._version: tuple[int | None, int] = None, 0  # with the env steps when it was made
@@ -78,10 +80,9 @@ class RolloutWorker:
         env = self._context.environment(seed + COLLECT_SEED, collect=True)
         self._policy = actor_policy(config, env, seed + NOISE_SEED)
         at_random = random_policy(env.action_spec(), seed + NOISE_SEED)
-        collector = self._collector = Collector(
-            env, at_random, self._store, self._pull, config.n_step, config.gamma
-        )
-        self._open_writer()
+        how = self._store, self._pull, config.n_step, config.gamma
+        collector = self._collector = Collector(env, at_random, *how)
+        self._writer = self._open_writer()
         while True:
             # Read again and again: a table that was restarted empty needs a new warm-up.
             left = config.initial_collect_steps - self._env_steps()
@@ -95,9 +96,9 @@ class RolloutWorker:
                 self._pull()
                 collector.run(PULL_STEPS)
 
-    def _open_writer(self) -> None:
-        recent = self._context.config.recent_transitions
-        self._writer = TransitionWriter(self._context.server_address, recent)
+    def _open_writer(self) -> TransitionWriter:
+        context = self._context
+        return TransitionWriter(context.server_address, context.config.recent_transitions)
 
     def _env_steps(self) -> int:
         """Those of all workers so far, from the table's counters; waits for its server."""
@@ -110,7 +111,7 @@ class RolloutWorker:
         except ServerGoneError:
             self._env_steps()  # waits for it; the last, unconfirmed rows are lost
             self._writer.drop()
-            self._open_writer()
+            self._writer = self._open_writer()
         except StalledError:
             pass  # nobody samples: the learner decides how long that may last
 
@@ -124,14 +125,11 @@ class RolloutWorker:
                 self._version = version, max(made_at, self._context.config.initial_collect_steps)
                 self._policy.set_weights(weights)
 
-    @ray.method(concurrency_group="status")
-    def status(self) -> dict[str, Any]:
-        """See `process_status`."""
-        return process_status()
-
 
 class Evaluator:
     """Evaluates the weights that the learner sends, while training continues."""
+
+    status = ray.method(concurrency_group="status")(process_status)
 
     def __init__(self, context: RunContext):
         self._context = context
@@ -146,8 +144,3 @@ class Evaluator:
         self._policy.set_weights(weights)
         episodes = config.num_eval_episodes if final else config.interim_eval_episodes
         return evaluate(self._env, self._policy, episodes, evaluation_seed(config, final))
-
-    @ray.method(concurrency_group="status")
-    def status(self) -> dict[str, Any]:
-        """See `process_status`."""
-        return process_status()

@@ -1,6 +1,6 @@
 """Notebook 02: TF-Agents' buffers side by side, numbered steps, the checks of the exercises."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import StepType, trajectory
 from tf_agents.utils import nest_utils
 
-from labkit.lessons.exercises import Exercise, WrongAnswer, call, number_of
+from labkit.lessons.exercises import Exercise, WrongAnswer, call, mistakes, number_of
 from labkit.parameters import echo
 from labkit.runtime import quiet
 
@@ -47,19 +47,19 @@ def drawn_windows(dataset: Iterable, draws: int = 2_000) -> list[tuple[int, ...]
 
 
 def api_table(
-    buffers: Mapping[str, ReplayBuffer], lines: Iterable[str], names: Mapping[str, Any]
+    buffers: Mapping[str, ReplayBuffer], lines: Sequence[str], names: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Runs each line on each buffer `b` and tabulates the results, or the errors' names."""
-    rows: dict[str, dict[str, str]] = {}
-    for line in lines:
-        rows[line] = {}
-        for name, buffer in buffers.items():
-            try:
-                with quiet():
-                    rows[line][name] = describe(eval(line, {**names, "b": buffer}))
-            except Exception as error:
-                rows[line][name] = type(error).__name__
-    return pd.DataFrame.from_dict(rows, orient="index")
+
+    def result(line: str, buffer: ReplayBuffer) -> str:
+        try:
+            with quiet():
+                return describe(eval(line, {**names, "b": buffer}))
+        except Exception as error:
+            return type(error).__name__
+
+    columns = {name: [result(line, b) for line in lines] for name, b in buffers.items()}
+    return pd.DataFrame(columns, index=lines)
 
 
 def describe(result: Any) -> str:
@@ -70,9 +70,6 @@ def describe(result: Any) -> str:
     if isinstance(first, tf.TypeSpec) or type(first).__name__.endswith("ArraySpec"):
         return f"{len(leaves)} × {type(first).__name__}"
     return f"{int(first)}" if np.ndim(first) == 0 else f"action {list(np.shape(first))}"
-
-
-# --- exercises
 
 
 def ring_index(answer: Callable) -> None:
@@ -103,15 +100,15 @@ def n_step_target(answer: Callable) -> None:
         given = number_of(call(answer, rewards, discounts, value, gamma))
         before = np.cumprod([1.0, *(gamma * discounts)])  # [n + 1] float64
         true, powers = before[:-1] @ rewards + before[-1] * value, gamma ** np.arange(n)
-        hints = {
-            powers @ rewards + gamma**n * value: "A discount multiplies all that comes after it.",
-            powers @ rewards + gamma * value: f"The value comes {n} steps later: γ^{n}, not γ.",
-            rewards.sum() + gamma**n * value: "Later rewards are discounted, too: r₁ + γ r₂ + …",
+        usual = {
+            "A discount multiplies all that comes after it.": powers @ rewards + gamma**n * value,
+            f"The value comes {n} steps later: γ^{n}, not γ.": powers @ rewards + gamma * value,
+            "Later rewards are discounted, too: r₁ + γ r₂ + …": rewards.sum() + gamma**n * value,
         }
         if not np.isclose(given, true):
             found = f"Rewards {rewards.tolist()}, discounts {case}, γ = {gamma}: {true:.2f}, not"
-            hint = [text for wrong, text in hints.items() if np.isclose(given, wrong)]
-            raise WrongAnswer(f"{found} {given:.2f}. {hint[0] if hint else 'Work from the end.'}")
+            hint = mistakes(given, lambda wrong: wrong, usual) or "Work from the end."
+            raise WrongAnswer(f"{found} {given:.2f}. {hint}")
 
 
 def filled(kind: str, steps: Iterable[trajectory.Trajectory]) -> ReplayBuffer:

@@ -1,7 +1,4 @@
-"""Exercises of notebook 03: three lines of its training loop, and the loss of a replica.
-
-Each check knows what the usual mistakes return, also two at a time.
-"""
+"""Exercises of notebook 03; each check knows what usual mistakes return, also two at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,55 +9,50 @@ import tensorflow as tf
 from labkit.lessons.exercises import Exercise, WrongAnswer, call, mistakes, number_of
 
 
+def _array(given: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """An answer as an array of this shape."""
+    try:
+        array = np.asarray(given, float)
+    except (TypeError, ValueError):
+        raise WrongAnswer("Return a tensor.") from None
+    if array.shape != shape:
+        raise WrongAnswer(f"The answer must have the shape {shape}, yours has {array.shape}.")
+    return array
+
+
 def log_slope(answer: Callable) -> None:
     """03.1: the logarithm of the slope of tanh, also where float32 rounds the slope to 0."""
-    u = np.array([[0.5], [-1.0], [3.0]], np.float32)  # [3, 1] float32
-    given, true = _array(call(answer, tf.constant(u))), _log_slope(u)
-    if given.shape != u.shape:
-        raise WrongAnswer(f"One logarithm for each u: {u.shape}, yours has shape {given.shape}.")
-    if not np.allclose(given, true, rtol=1e-3):
+    u = np.array([[0.5], [-1.0], [3.0], [20.0], [-20.0]], np.float32)  # [5, 1] float32
+    given = _array(call(answer, tf.constant(u)), u.shape)
+    true = 2 * (np.log(2) - np.logaddexp(u, -u))
+    right = np.isclose(given, true, rtol=1e-3)[:, 0]
+    if not right[:3].all():
         usual = {
             "That is the slope: take its logarithm.": np.exp(true),
             "That is the logarithm of tanh, not of its slope.": np.log(np.abs(np.tanh(u))),
             "The sign is reversed: a slope below 1 has a negative logarithm.": -true,
         }
-        hints = [text for text, wrong in usual.items() if np.allclose(given, wrong, rtol=1e-3)]
         raise WrongAnswer(
             f"At u = 0.5 the slope is {np.exp(true[0, 0]):.3f}, its logarithm {true[0, 0]:.3f}; "
-            f"yours is {given[0, 0]:.3f}. {(hints or [''])[0]}".strip()
+            f"yours is {given[0, 0]:.3f}. {mistakes(given[:3], lambda wrong: wrong[:3], usual)}"
         )
-    far = np.array([[20.0], [-20.0]], np.float32)
-    given = _array(call(answer, tf.constant(far)))
-    if not np.allclose(given, _log_slope(far), rtol=1e-3):
+    if not right.all():
         raise WrongAnswer(
-            f"Right for small u. At u = {far[:, 0].tolist()} it is {_log_slope(far)[0, 0]:.2f}, "
-            f"yours is {given[:, 0].tolist()}: float32 rounds tanh² to 1. Write the slope as "
+            f"Right for small u. At u = {u[3:, 0].tolist()} it is {true[3, 0]:.2f}, "
+            f"yours is {given[3:, 0].tolist()}: float32 rounds tanh² to 1. Write the slope as "
             "4 / (eᵘ + e⁻ᵘ)², take the logarithm, and pull the large exponential out of the sum."
         )
 
 
-def _log_slope(u: np.ndarray) -> np.ndarray:
-    return 2 * (np.log(2) - np.logaddexp(u, -u))
-
-
-def _array(given: Any) -> np.ndarray:
-    try:
-        return np.asarray(given, float)
-    except (TypeError, ValueError):
-        raise WrongAnswer("Return a tensor of the shape of `u`.") from None
-
-
 def soft_target(answer: Callable) -> None:
     """03.2: the critics' target y, for a step, a truncation and a termination."""
-    r, d = np.array([1.0, 2.0, 3.0], np.float32), np.array([1.0, 1.0, 0.0], np.float32)
     q1, q2 = np.array([10.0, 8.0, 9.0], np.float32), np.array([7.0, 12.0, 9.5], np.float32)
-    log_pi, alpha, gamma = np.array([3.0, -1.0, 2.0], np.float32), 0.5, 0.9
-    arguments = [tf.constant(x) for x in (r, d, q1, q2, log_pi)]
-    given = _array(call(answer, *arguments, alpha, gamma))
+    r, d, log_pi = np.array([[1, 2, 3], [1, 1, 0], [3, -1, 2]], np.float32)
+    alpha, gamma = 0.5, 0.9
+    rows = map(tf.constant, (r, d, q1, q2, log_pi))
+    given = _array(call(answer, *rows, alpha, gamma), r.shape)
     lower, bonus = np.minimum(q1, q2), -alpha * log_pi
     true = r + gamma * d * (lower + bonus)
-    if given.shape != true.shape:
-        raise WrongAnswer(f"One target for each row: shape {true.shape}, yours {given.shape}.")
     if np.allclose(given, true, rtol=1e-4):
         return
     row = int(np.argmax(~np.isclose(given, true, rtol=1e-4)))
@@ -77,7 +69,7 @@ def soft_target(answer: Callable) -> None:
         "After a termination (d = 0) no reward follows: multiply the value by d.": gamma + 0 * d,
         "You forgot γ.": d,
     }
-    hint = mistakes(float(given[row]), lambda v, f: float((r + f * v)[row]), values, factors)
+    hint = mistakes(given[row], lambda v, f: (r + f * v)[row], values, factors)
     raise WrongAnswer(
         f"Row {row}, with d = {d[row]:g}: y is {true[row]:.2f}, yours is {given[row]:.2f}. "
         f"{hint or 'r + γ d V(s′), where V is the lower Q̄ minus α log π.'}"
@@ -93,26 +85,23 @@ def alpha_loss(answer: Callable) -> None:
             loss = call(answer, log_alpha, tf.constant(log_pi), target)
         if not tf.is_tensor(loss) or (gradient := tape.gradient(loss, log_alpha)) is None:
             raise WrongAnswer("No gradient reaches `log_alpha`: compute with TensorFlow.")
-        if np.size(gradient) != 1 or np.size(loss) != 1:
-            raise WrongAnswer(f"The loss is one number, yours has shape {np.shape(loss)}: average.")
+        _array(loss, ())
         given, entropy = float(gradient), -float(np.mean(log_pi))
         true = entropy - target
         if np.isclose(given, true, rtol=1e-4):
             continue
         signs = {"": 1.0, "Your α moves the wrong way.": -1.0}
         excesses = {
-            "": entropy - target,
+            "": true,
             "The target entropy has the wrong sign.": entropy + target,
-            "You sum over the batch: the loss is a mean.": 2 * (entropy - target),
-            "The direction is right; use log α in place of α, as the text asks.": (
-                np.exp(-1.5) * (entropy - target)
-            ),
+            "You sum over the batch: the loss is a mean.": 2 * true,
+            "Right direction, but use log α in place of α, as the text asks.": np.exp(-1.5) * true,
         }
         hint = mistakes(given, lambda a, b: a * b, signs, excesses)
-        way = "fall" if true > 0 else "rise"
         raise WrongAnswer(
-            f"Entropy {entropy:g}, target {target:g}: α must {way}, so the gradient by log α is "
-            f"{true:g}; yours is {given:.3g}. {hint or 'Its size is entropy minus target.'}"
+            f"Entropy {entropy:g}, target {target:g}: α must {'fall' if true > 0 else 'rise'}, so "
+            f"the gradient by log α is {true:g}; yours is {given:.3g}. "
+            f"{hint or 'Its size is entropy minus target.'}"
         )
 
 
@@ -121,35 +110,24 @@ def replica_loss(answer: Callable) -> None:
     errors = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 8.0, 9.0], np.float32)  # [8]
     true = float(errors.mean())
     for replicas in (2, 4):
-        parts = errors.reshape(replicas, -1)
-        own = parts.shape[1]
-        given = [call(answer, tf.constant(part), len(errors)) for part in parts]
-        total = sum(map(number_of, given))
-        if np.isclose(total, true, rtol=1e-4):
-            continue
+        own, parts = len(errors) // replicas, np.split(errors, replicas)
+        total = sum(number_of(call(answer, tf.constant(p), len(errors))) for p in parts)
         usual = {
-            replicas: f"You average over the replica's {own} rows, but the gradients are added.",
-            len(errors): f"You sum without dividing by the global batch of {len(errors)}.",
-            1 / own: "You divide twice: by the replica's rows and by the global batch.",
+            f"You average over the replica's {own} rows, but the gradients are added.": replicas,
+            f"You sum without dividing by the global batch of {len(errors)}.": len(errors),
+            "You divide twice: by the replica's rows and by the global batch.": 1 / own,
         }
-        hints = [text for factor, text in usual.items() if np.isclose(total, factor * true)]
-        raise WrongAnswer(
-            f"The losses of {replicas} replicas add up to {total:.3f}, one device has {true:.3f}: "
-            f"{total / true:.3g} times the gradient. {(hints or [''])[0]}".strip()
-        )
+        if not np.isclose(total, true, rtol=1e-4):
+            raise WrongAnswer(
+                f"The losses of {replicas} replicas add up to {total:.3f}, one device has "
+                f"{true:.3f}: {total / true:.3g} times the gradient. "
+                f"{mistakes(total, lambda factor: factor * true, usual)}"
+            )
 
 
 EXERCISES = {
-    "03.1": Exercise(
-        log_slope, "All three losses contain log π, so a mistake in it is in each of them."
-    ),
-    "03.2": Exercise(
-        soft_target, "A wrong target raises no error: critics and actor simply learn from it."
-    ),
-    "03.3": Exercise(
-        alpha_loss, "With the sign reversed, α grows without bound or falls to nothing."
-    ),
-    "03.4": Exercise(
-        replica_loss, "Adam hides a factor in the gradient, so look at the gradient itself."
-    ),
+    "03.1": Exercise(log_slope, "A mistake in log π is in each of the three losses."),
+    "03.2": Exercise(soft_target, "A wrong target raises no error: the networks learn from it."),
+    "03.3": Exercise(alpha_loss, "With the sign reversed, α grows without bound or falls to 0."),
+    "03.4": Exercise(replica_loss, "Adam hides a factor, so look at the gradient itself."),
 }

@@ -1,7 +1,4 @@
-"""The playground of notebook 06: two disturbed Minitaurs side by side, sliders, and its exercises.
-
-Also the tracked episodes of two policies under each disturbance, and their figure.
-"""
+"""Notebook 06: two disturbed Minitaurs side by side, sliders, a figure of doses, its exercises."""
 
 import contextlib
 import tempfile
@@ -10,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import ipywidgets
 import numpy as np
 import pandas as pd
+from IPython import display
 from matplotlib.figure import Figure
 
 from labkit.environments import disturbance
@@ -90,11 +89,10 @@ class Playground:
             # Drawing takes longer than the physics: few and small pictures.
             look: dict[str, Any] = {"fps": 15, "width": 320, "height": 240, "max_bytes": 400_000}
             with contextlib.closing(disturbance.make(setting)) as env:
-                steps = max(1, round(self._seconds / step_seconds(env)))
+                look["max_steps"] = max(1, round(self._seconds / step_seconds(env)))
                 actor = self._actor.at(setting.temperature, self._seed)
-                self._played[setting] = video.record_episode(
-                    env, actor, file, seed=self._seed, max_steps=steps, **look
-                )
+                recording = video.record_episode(env, actor, file, seed=self._seed, **look)
+            self._played[setting] = recording
         return self._played[setting]
 
     def show(self, settings: Sequence[Setting]) -> None:
@@ -104,33 +102,27 @@ class Playground:
 
     def sliders(self, a: Setting, b: Setting) -> None:
         """Displays sliders; one that is moved plays its setting again. On GitHub it is a text."""
-        import ipywidgets
-        from IPython import display
-
-        columns = [_column(ipywidgets, "A", a), _column(ipywidgets, "B", b)]
+        columns = [_column("A", a), _column("B", b)]
         status, screen = ipywidgets.Label("Move a slider to play its robot."), ipywidgets.Output()
 
         def play(_change: Any) -> None:
             status.value = "Playing and drawing, some seconds …"
             with screen:  # an error appears here, too
-                values = [{n: s.value for n, s in column.items()} for column in columns]
-                settings = [Setting(**fields) for fields in values]
+                settings = [Setting(**{n: s.value for n, s in c.items()}) for c in columns]
                 recordings = [self.play(setting) for setting in settings]
                 screen.clear_output(wait=True)
                 self.show(settings)
                 status.value = f"Returns: {', '.join(f'{r.return_:.1f}' for r in recordings)}."
 
-        for slider in [slider for column in columns for slider in column.values()]:
-            slider.observe(play, names="value")
         boxes = [ipywidgets.VBox(list(column.values())) for column in columns]
+        for slider in (*boxes[0].children, *boxes[1].children):
+            slider.observe(play, names="value")
         box = ipywidgets.VBox([ipywidgets.HBox(boxes), status, screen])
-        view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
         words = "Sliders appear here when this cell is run in JupyterLab or Colab."
-        shown = {"application/vnd.jupyter.widget-view+json": view, "text/plain": words}
-        display.display(shown, raw=True)
+        display.display({**box._repr_mimebundle_(), "text/plain": words}, raw=True)
 
 
-def _column(ipywidgets: Any, side: str, start: Setting) -> dict[str, Any]:
+def _column(side: str, start: Setting) -> dict[str, Any]:
     return {
         name: ipywidgets.FloatSlider(
             value=(value := getattr(start, name)),
@@ -148,10 +140,8 @@ def _column(ipywidgets: Any, side: str, start: Setting) -> dict[str, Any]:
 
 
 def card(champion: pd.DataFrame, other: pd.DataFrame) -> Figure:
-    """Draws the episodes of two policies under each disturbance, and their mean returns.
-
-    Grey is what the environment draws: 20 % of the base's 3 kg, a friction of 0.8 to 1.5.
-    """
+    """Draws the episodes of two policies under each disturbance, and their mean returns."""
+    # What the environment draws: 20 % of the base's 3 kg, a friction of 0.8 to 1.5.
     covered = {"payload_kg": (0, 0.6), "foot_friction": (0.8 / 1.15, 1.5 / 1.15)}
     first = (champion, style.BLUE, "o", "the champion")
     looks = [first, (other, style.ORANGE, "s", "the earlier policy")]
@@ -171,9 +161,6 @@ def card(champion: pd.DataFrame, other: pd.DataFrame) -> Figure:
     return figure
 
 
-# --- exercises
-
-
 def first_to_break(answer: Any, means: pd.Series) -> None:
     """06.1: the dose with the lowest mean return; `means` is indexed by dose."""
     if answer not in means.index:
@@ -183,10 +170,8 @@ def first_to_break(answer: Any, means: pd.Series) -> None:
     if answer != worst:
         place = int((means < means[answer]).sum()) + 1
         hint = "It is a dose that a picture of the robot does not show. " if place > 2 else ""
-        raise WrongAnswer(
-            f"{answer!r} leaves a mean return of {means[answer]:.1f}, and another dose leaves "
-            f"{means[worst]:.1f}. {hint}Try the other sliders."
-        )
+        found = f"{answer!r} leaves a mean return of {means[answer]:.1f}, and another dose leaves"
+        raise WrongAnswer(f"{found} {means[worst]:.1f}. {hint}Try the other sliders.")
 
 
 def delay_line(answer: Callable) -> None:
@@ -202,10 +187,8 @@ def delay_line(answer: Callable) -> None:
         if np.allclose(given, np.roll(commands, late, axis=0)) and late:
             raise WrongAnswer(f"{found}the last commands arrive before they were chosen.")
         if not np.allclose(given, true):
-            raise WrongAnswer(
-                f"{found}the command at t must be the one chosen at t − {late}, and `stand` "
-                "until the first one arrives."
-            )
+            right = f"the command at t must be the one chosen at t − {late}, or `stand` before it."
+            raise WrongAnswer(f"{found}{right}")
 
 
 def surprises(answer: Any, champion: pd.Series, other: pd.Series) -> None:
@@ -213,12 +196,11 @@ def surprises(answer: Any, champion: pd.Series, other: pd.Series) -> None:
     right = set(other.index[other > champion])
     if not isinstance(answer, list | tuple | set) or not set(answer) <= set(other.index):
         raise WrongAnswer(f"Write a list of names out of {', '.join(map(repr, other.index))}.")
-    if set(answer) == right:
-        return
-    if not answer:
+    if right and not answer:
         raise WrongAnswer("The higher score without a disturbance does not carry over to all.")
     missed, wrong = len(right - set(answer)), len(set(answer) - right)
-    raise WrongAnswer(f"You miss {missed} and name {wrong} too many. The figure below has them.")
+    if missed or wrong:
+        raise WrongAnswer(f"You miss {missed} and name {wrong} too many. See the figure below.")
 
 
 EXERCISES = {

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,8 @@ def processes() -> Figure:
     with subplots(9, 3.2) as (figure, axes):
         for name, (x, y, content) in BOXES.items():
             corner, color = (x - width / 2, y - height / 2), ORANGE if name == "learner" else BLUE
-            shape: dict[str, Any] = {
-                "boxstyle": "round,pad=0,rounding_size=0.05",
-                "facecolor": color + "26",
-            }
-            axes.add_patch(FancyBboxPatch(corner, width, height, edgecolor=color, **shape))
+            box = corner, width, height, "round,pad=0,rounding_size=0.05"
+            axes.add_patch(FancyBboxPatch(*box, edgecolor=color, facecolor=color + "26"))
             axes.text(x, y + 0.07, name, ha="center", va="center", weight="bold")
             axes.text(x, y - 0.09, content, ha="center", va="center", fontsize=8.5)
         for (start, end), what in FLOWS.items():
@@ -84,16 +82,12 @@ def kill_once(run: Run, actor: str) -> Iterator[None]:
                     ray.kill(ray.get_actor(name), no_restart=False)  # Ray restarts it
                     over.set()
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-# --- exercises
+    with ThreadPoolExecutor() as pool:
+        pool.submit(watch)
+        try:
+            yield
+        finally:
+            over.set()
 
 
 class FakeRay:

@@ -110,9 +110,6 @@ def film(images: np.ndarray, titles: Sequence[str]) -> Figure:
     return figure
 
 
-# --- exercises
-
-
 class Recorder(reverb.Client):
     """A client that remembers the `num_keep_alive_refs` of its last writer."""
 

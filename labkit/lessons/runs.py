@@ -1,7 +1,4 @@
-"""The exercises of notebook 05: statistics by hand, and a prediction about the runs that it reads.
-
-No score is written here: what is right follows from the p-values that the notebook passes.
-"""
+"""The exercises of notebook 05: statistics by hand, and a prediction about the runs it reads."""
 
 from collections.abc import Callable
 from math import comb
@@ -9,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import integrate, stats
+from scipy import stats
 
 from labkit.analysis import statistics
 from labkit.lessons.exercises import Exercise, WrongAnswer, call, number_of
@@ -23,17 +20,17 @@ def best_of(answer: Callable) -> None:
         given, true = number_of(call(answer, n)), _expected_best(n)
         if abs(given - true) < 0.02:
             continue
-        found = f"The best of {n} lies {true:.2f} standard deviations up, you say {given:.2f}. "
+        hint = "Draw n scores 100 000 times, and average the highest."
         if abs(given) < 0.02:
-            raise WrongAnswer(f"{found}That is the mean of all; take the highest of each study.")
-        if abs(given - _expected_best(3)) < 0.02:
-            raise WrongAnswer(f"{found}Your result does not depend on n.")
-        raise WrongAnswer(f"{found}Draw n scores 100 000 times, and average the highest.")
+            hint = "That is the mean of all; take the highest of each study."
+        elif abs(given - _expected_best(3)) < 0.02:
+            hint = "Your result does not depend on n."
+        found = f"The best of {n} lies {true:.2f} standard deviations up, you say {given:.2f}."
+        raise WrongAnswer(f"{found} {hint}")
 
 
 def _expected_best(n: int) -> float:
-    density = lambda x: x * n * stats.norm.pdf(x) * stats.norm.cdf(x) ** (n - 1)  # noqa: E731
-    return float(integrate.quad(density, -10, 10)[0])
+    return float(stats.norm.expect(lambda x: x * n * stats.norm.cdf(x) ** (n - 1)))
 
 
 def coverage(answer: Callable) -> None:
@@ -46,27 +43,24 @@ def coverage(answer: Callable) -> None:
 
         def interval(values: Any, n: int = n, z: float = z) -> tuple[float, float]:
             if np.size(values) != n:
-                raise WrongAnswer(
-                    f"For n = {n} your function passes {np.size(values)} values to `interval`: "
-                    "each study must have n values."
-                )
+                passed = f"For n = {n} your function passes {np.size(values)} values to `interval`"
+                raise WrongAnswer(f"{passed}: each study must have n values.")
             half = z / np.sqrt(n)
             return float(np.mean(values) - half), float(np.mean(values) + half)
 
         given = number_of(call(answer, interval, n))
         if abs(given - true) < 4 * np.sqrt(true * (1 - true) / 1_000) + 0.001:
             continue
+        hint = "Draw standard normal values in 1 000 studies or more."
         if given > 1:
-            raise WrongAnswer("A share is between 0 and 1: divide by the number of studies.")
-        found = f"An interval that covers {true:.0%}: you find {given:.0%}. "
-        if given > 0.999:
-            raise WrongAnswer(
-                f"{found}An interval always contains the mean of its own sample: ask for the "
-                "true mean, 0."
+            hint = "A share is between 0 and 1: divide by the number of studies."
+        elif given > 0.999:
+            hint = (
+                "An interval always contains the mean of its own sample: ask for the true one, 0."
             )
-        if abs(given - (1 - true)) < 0.04:
-            raise WrongAnswer(f"{found}You count the intervals that miss.")
-        raise WrongAnswer(f"{found}Draw standard normal values in 1 000 studies or more.")
+        elif abs(given - (1 - true)) < 0.04:
+            hint = "You count the intervals that miss."
+        raise WrongAnswer(f"An interval that covers {true:.0%}: you find {given:.0%}. {hint}")
 
 
 def differences(answer: Any, p: pd.Series) -> None:
@@ -94,15 +88,13 @@ def clean_sweep(answer: Callable) -> None:
         given, true = number_of(call(answer, n)), 2 / comb(2 * n, n)
         if np.isclose(given, true, rtol=0.02, atol=0.003):
             continue
-        found = f"With {n} seeds each it happens in {true:.1%} of studies, you say {given:.1%}. "
+        hint = "Count the ways to choose which n of the 2n scores are one setting's, or simulate."
         if np.isclose(given, true / 2, rtol=0.02, atol=0.002):
-            raise WrongAnswer(f"{found}Either setting may win.")
-        if np.isclose(given, (0.5**n, 2 * 0.5**n), rtol=0.03).any():  # of a simulation, too
-            raise WrongAnswer(f"{found}Seeds are not compared by place: all with all must agree.")
-        raise WrongAnswer(
-            f"{found}Count the ways to choose which n of the 2n scores are one setting's, or "
-            "simulate 100 000 studies."
-        )
+            hint = "Either setting may win."
+        elif np.isclose(given, (0.5**n, 2 * 0.5**n), rtol=0.03).any():  # of a simulation, too
+            hint = "Seeds are not compared by place: all with all must agree."
+        found = f"With {n} seeds each it happens in {true:.1%} of studies, you say {given:.1%}."
+        raise WrongAnswer(f"{found} {hint}")
 
 
 EXERCISES = {

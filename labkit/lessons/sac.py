@@ -7,7 +7,7 @@ each), all of them Keras models, and the variable `log_alpha`.
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from IPython import display
 from matplotlib.figure import Figure
 from tf_agents.agents.ddpg import critic_network
 from tf_agents.agents.sac import sac_agent, tanh_normal_projection_network
+from tf_agents.environments.py_environment import PyEnvironment
 from tf_agents.networks import actor_distribution_network
 from tf_agents.train.utils import spec_utils
 
@@ -26,15 +27,10 @@ from labkit.plotting import video
 from labkit.plotting.curves import NothingToDraw
 from labkit.plotting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, subplots
 from labkit.sac.agent import SeededSacAgent, create_agent
-from labkit.sac.rollout import Evaluation, play
+from labkit.sac.rollout import Evaluation, Policy, play
 from labkit.training import checkpoint
 from labkit.training.records import read_config, read_metrics
 from labkit.training.run import TRACKED_POLICY, Run
-
-if TYPE_CHECKING:
-    from tf_agents.environments.py_environment import PyEnvironment
-
-    from labkit.sac.rollout import Policy
 
 RESULTS = Path(labkit.__file__).parents[1] / "results" / "minitaur"  # only in the repository
 POLICY = RESULTS / TRACKED_POLICY.name
@@ -95,19 +91,11 @@ def live_curve(episodes: int, solved: float) -> Callable[[Sequence[float]], None
     return draw
 
 
-# --- TF-Agents' losses on the reader's networks
-
-
-def in_tf_agents(net: Any, env: "PyEnvironment", noise: tf.Tensor, **options: Any) -> Any:
+def in_tf_agents(net: Any, env: PyEnvironment, noise: tf.Tensor, **options: Any) -> Any:
     """TF-Agents' `SacAgent` with the weights of `net`, whose losses use `noise`.
 
-    Both sides then compute with the same numbers. log π is that of TensorFlow Probability.
-
-    Args:
-        net: networks of two hidden layers with ReLU.
-        env: gives the shapes.
-        noise: standard normal `[batch, act] float32`.
-        **options: of `SacAgent`, such as `target_entropy`.
+    Both sides then compute with the same numbers. log π is that of TensorFlow Probability. `env`
+    gives the shapes, `noise` is standard normal `[batch, act] float32`, `options` are `SacAgent`'s.
     """
 
     class SameNoise(sac_agent.SacAgent):
@@ -120,30 +108,18 @@ def in_tf_agents(net: Any, env: "PyEnvironment", noise: tf.Tensor, **options: An
 
     observation, action, time_step = spec_utils.get_tensor_specs(env)
     units = [layer.units for layer in net.actor.layers[:-1]]
-    optimizers = {f"{name}_optimizer": tf.keras.optimizers.legacy.Adam() for name in PARTS}
-    agent = SameNoise(
-        time_step,
-        action,
-        critic_network=critic_network.CriticNetwork(
-            (observation, action), joint_fc_layer_params=units
-        ),
-        actor_network=actor_distribution_network.ActorDistributionNetwork(
-            observation,
-            action,
-            fc_layer_params=units,
-            continuous_projection_net=tanh_normal_projection_network.TanhNormalProjectionNetwork,
-        ),
-        **optimizers,
-        **options,
+    squashed = tanh_normal_projection_network.TanhNormalProjectionNetwork
+    actor = actor_distribution_network.ActorDistributionNetwork(
+        observation, action, fc_layer_params=units, continuous_projection_net=squashed
     )
+    critic = critic_network.CriticNetwork((observation, action), joint_fc_layer_params=units)
+    optimizers = {f"{name}_optimizer": tf.keras.optimizers.legacy.Adam() for name in PARTS}
+    agent = SameNoise(time_step, action, critic, actor, **optimizers, **options)
     agent.initialize()
-    pairs = [(net.actor, agent._actor_network)]
-    pairs += zip(net.critics, (agent._critic_network_1, agent._critic_network_2), strict=True)
-    targets = agent._target_critic_network_1, agent._target_critic_network_2
-    pairs += zip(net.targets, targets, strict=True)
-    for mine, theirs in pairs:
-        for source, target in zip(mine.variables, theirs.variables, strict=True):
-            target.assign(source)
+    copies = [agent._actor_network, agent._critic_network_1, agent._critic_network_2]
+    copies += [agent._target_critic_network_1, agent._target_critic_network_2]
+    for mine, copy in zip((net.actor, *net.critics, *net.targets), copies, strict=True):
+        copy.set_weights(mine.get_weights())
     agent._log_alpha.assign(net.log_alpha)
     return agent
 
@@ -151,10 +127,9 @@ def in_tf_agents(net: Any, env: "PyEnvironment", noise: tf.Tensor, **options: An
 PARTS = ("critic", "actor", "alpha")
 
 
-def _trained(critics: Any, actor: Any, log_alpha: tf.Variable) -> dict[str, list[tf.Variable]]:
-    """The variables that each loss trains."""
+def _trained(critics: Any, actor: Any, log_alpha: tf.Variable) -> tuple[Any, Any, Any]:
     both = [v for q in critics for v in q.trainable_variables]
-    return dict(zip(PARTS, (both, list(actor.trainable_variables), [log_alpha]), strict=True))
+    return both, actor.trainable_variables, [log_alpha]
 
 
 def compare(
@@ -162,25 +137,25 @@ def compare(
 ) -> pd.DataFrame:
     """The losses of `net` and of `in_tf_agents(net, …)` next to each other.
 
-    Both mappings have a function without arguments for each of critic, actor and alpha.
-
-    Returns:
-        A row a loss: both values, the norm of both gradients, and the norm of the gradients'
-        difference over that of the second one.
+    Both mappings have a function without arguments for each of critic, actor and alpha. A row has
+    both values, both gradients' norms, and the norm of their difference over that of the second.
     """
     critics = (agent._critic_network_1, agent._critic_network_2)
     own = _trained(net.critics, net.actor, net.log_alpha)
     library = _trained(critics, agent._actor_network, agent._log_alpha)
     rows = {}
-    for name in PARTS:
-        value, gradient = value_and_gradient(mine[name], own[name])
-        expected, reference = value_and_gradient(theirs[name], library[name])
+    for name, our_variables, their_variables in zip(PARTS, own, library, strict=True):
+        value, gradient = value_and_gradient(mine[name], our_variables)
+        expected, reference = value_and_gradient(theirs[name], their_variables)
         norm = float(np.linalg.norm(reference))
-        apart = float(np.linalg.norm(gradient - reference)) / norm
-        rows[name] = (value, expected, float(np.linalg.norm(gradient)), norm, apart)
-    columns = ["your loss", "TF-Agents", "your ‖gradient‖", "TF-Agents ", "relative difference"]
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    return table.rename(columns={"TF-Agents ": "TF-Agents' ‖gradient‖"})
+        rows[name] = {
+            "your loss": value,
+            "TF-Agents": expected,
+            "your ‖gradient‖": float(np.linalg.norm(gradient)),
+            "TF-Agents' ‖gradient‖": norm,
+            "relative difference": float(np.linalg.norm(gradient - reference)) / norm,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def value_and_gradient(loss: Callable[[], tf.Tensor], variables: Any) -> tuple[float, np.ndarray]:
@@ -191,25 +166,17 @@ def value_and_gradient(loss: Callable[[], tf.Tensor], variables: Any) -> tuple[f
     return float(value), np.concatenate([np.ravel(part) for part in parts])
 
 
-# --- the Minitaur
+def choices(reasons: Mapping[str, str]) -> pd.DataFrame:
+    """What differs for the Minitaur, and the mean return without it after 60 000 env steps.
 
-
-def choices(reasons: Mapping[str, str], budget: int = 60_000) -> pd.DataFrame:
-    """What differs for the Minitaur, and the mean return without it, from the tracked scores.
-
-    Args:
-        reasons: by the name of a parameter; `learning_rates` stands for the three rates.
-        budget: env steps.
-
-    Returns:
-        A row a choice, the largest effect first, and one each for all and none of them; without
-        the repository's results the means are NaN.
+    `reasons` is by the name of a parameter; `learning_rates` stands for the three rates. A row a
+    choice, the largest effect first; without the repository's results the means are NaN.
     """
     plain, tuned = SACConfig(env_name="Pendulum-v1"), SACConfig()
-    means = pd.Series(dtype=float)
+    means: Any = {}
     if (file := RESULTS / "scores.csv").exists():
         scores = pd.read_csv(file)
-        means = scores[scores.env_steps == budget].groupby("setting")["return"].mean()
+        means = scores[scores.env_steps == 60_000].groupby("setting")["return"].mean()
     rows = [
         ("all of these", "", "", "the tutorial's values", means.get("source")),
         ("none of these", "", "", "the defaults of this notebook", means.get("defaults")),
@@ -217,9 +184,9 @@ def choices(reasons: Mapping[str, str], budget: int = 60_000) -> pd.DataFrame:
     for name, reason in reasons.items():
         field = {"learning_rates": "critic_learning_rate"}.get(name, name)
         theirs, ours = (brief(getattr(config, field)) for config in (plain, tuned))
-        # The tutorial's replay holds fewer transitions than labkit's default.
-        theirs = {"replay_buffer_capacity": "10000"}.get(name, theirs)
-        if field == "observation_scale":
+        if name == "replay_buffer_capacity":  # the tutorial's holds less than labkit's default
+            theirs = "10000"
+        if name == "observation_scale":
             theirs, ours = "none", "per sensor"
         rows.append((name, theirs, ours, reason, means.get(f"no-{name}")))
     columns = ["choice", "tutorial", "here", "reason", "mean return without it"]
@@ -227,34 +194,22 @@ def choices(reasons: Mapping[str, str], budget: int = 60_000) -> pd.DataFrame:
     return table.sort_values(columns[-1], kind="stable").round(1)
 
 
-# --- runs
-
-
 def show_clip(folder: Path = POLICY) -> None:
-    """Displays the tracked clip of a trained robot, its film strip and how it was made.
-
-    Without the repository, as after `pip install`, it prints one line.
-    """
+    """Displays the tracked clip of a trained robot, its film strip and how it was made."""
     if not (folder / "after.mp4").exists():
         print("no clip: the tracked results are in the repository only")
         return
     display.display(display.HTML(video.video_html([folder / "after.mp4"], [CLIP])))
     strip = (folder / "strip.png").read_bytes()
     display.display(display.Image(strip, alt=f"Film strip of {CLIP}"))
-    print(description(folder))
-
-
-def description(folder: Path = POLICY) -> str:
-    """How long a tracked run trained, and its final evaluation, in lines of a notebook's width."""
     last = read_metrics(folder).dropna(subset="eval_return").iloc[-1]
     score = Evaluation(last.eval_returns, last.eval_lengths, last.eval_distances)
     seed, steps = read_config(folder).seed, grouped(int(last.env_step))
-    return textwrap.fill(
-        f"Training seed {seed} after {steps} env steps, deterministic: {score}.", 95
-    )
+    text = f"Training seed {seed} after {steps} env steps, deterministic: {score}."
+    print(textwrap.fill(text, 95))
 
 
-def trained_agent(run: Run, env: "PyEnvironment", strategy: tf.distribute.Strategy) -> Any:
+def trained_agent(run: Run, env: PyEnvironment, strategy: tf.distribute.Strategy) -> Any:
     """The agent of a run's last checkpoint; without one, an untrained agent."""
     agent = create_agent(run.config, env, strategy)
     if saved := checkpoint.latest(run.path / "checkpoints"):
@@ -273,14 +228,12 @@ def estimated_q(agent: SeededSacAgent, observations: np.ndarray, actions: np.nda
 
 
 def estimates(
-    agent: SeededSacAgent, env: "PyEnvironment", policy: "Policy", config: SACConfig, seed: int
+    agent: SeededSacAgent, env: PyEnvironment, policy: Policy, config: SACConfig, seed: int
 ) -> pd.DataFrame:
     """The critics' estimates in one episode, next to the discounted return that followed.
 
-    If a time limit ended the episode, the second half is left out, whose returns the limit cuts.
-
-    Returns:
-        A row an action: `estimated` and `returned`, in units of the scaled return.
+    A row has `estimated` and `returned`, in units of the scaled return. If a time limit ended the
+    episode, the second half is left out, whose returns the limit cuts.
     """
     env.seed(seed)
     played = [transition for transition, _ in play(env, policy, env.reset())]

@@ -25,7 +25,6 @@ PUBLISHED_CURVE = (
     *((40_000, -1.347950), (50_000, -1.182192), (60_000, -1.674075), (70_000, -1.215892)),
     *((80_000, -1.224958), (90_000, -0.896713), (100_000, -0.280301)),
 )
-PUBLISHED_INITIAL_STEPS = 10_000  # env steps of warm-up, before the first gradient step
 
 RETURN = "return of an episode (sum of rewards)"
 
@@ -44,7 +43,9 @@ def learning_curve(
     Raises:
         NothingToDraw: there is no evaluation.
     """
-    evaluated = evaluations(metrics)
+    if "eval_return" not in metrics or metrics["eval_return"].isna().all():
+        raise NothingToDraw("these metrics hold no evaluation: nothing to draw yet")
+    evaluated = metrics[metrics["eval_return"].notna()]
     with style.subplots(8, 4.4) as (figure, axes):
         axes.axhline(0, color=GREY, linewidth=1)
         if published:
@@ -63,9 +64,8 @@ def losses(metrics: pd.DataFrame) -> Figure:
     """
     if not (names := scalars(metrics)):
         raise NothingToDraw("these metrics hold no losses: no gradient step was logged yet")
-    with _panels(len(names)) as (figure, panels):
-        _draw_scalars(panels, metrics, names)
-    return figure
+    with _panels(metrics, names) as (figure, _):
+        return figure
 
 
 def training_figure(metrics: pd.DataFrame) -> Figure:
@@ -73,8 +73,7 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
 
     All are over gradient steps. The metrics need at least one row.
     """
-    names = scalars(metrics)
-    with _panels(len(names) + 2) as (figure, (returns, speed, *panels)):
+    with _panels(metrics, scalars(metrics), 2) as (figure, (returns, speed)):
         collected = column(metrics, "gradient_step", "collect_return")
         draw_line(returns, collected, ORANGE, "sampled actions")
         evaluated = metrics[metrics["eval_return"].notna()]
@@ -83,17 +82,15 @@ def training_figure(metrics: pd.DataFrame) -> Figure:
         draw_line(speed, steps_per_second(metrics), GREEN)
         label_axes(speed, "gradient steps", "", "gradient steps per second")
         speed.set_ylim(bottom=0)
-        _draw_scalars(panels, metrics, names)
         figure.legend(*returns.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
 def published_curve(axes: Axes) -> None:
-    """Draws `PUBLISHED_CURVE` over env steps; the tutorial takes one for each gradient step."""
+    """Draws `PUBLISHED_CURVE` over env steps: 10 000 of warm-up, then one a gradient step."""
     steps, returns = np.array(PUBLISHED_CURVE).T
-    steps += PUBLISHED_INITIAL_STEPS
     label = "TF-Agents tutorial, sampled actions, replay 10 000"
-    axes.plot(steps, returns, "s--", color=GREY, markersize=4, label=label)
+    axes.plot(steps + 10_000, returns, "s--", color=GREY, markersize=4, label=label)
 
 
 def steps_per_second(metrics: pd.DataFrame) -> pd.Series:
@@ -118,13 +115,6 @@ def column(metrics: pd.DataFrame, x: str, name: str) -> pd.Series:
     return metrics.reindex(columns=[x, name]).dropna().astype(float).set_index(x)[name]
 
 
-def evaluations(metrics: pd.DataFrame) -> pd.DataFrame:
-    """The rows with an evaluation; without one, raises `NothingToDraw`."""
-    if "eval_return" not in metrics or metrics["eval_return"].isna().all():
-        raise NothingToDraw("these metrics hold no evaluation: nothing to draw yet")
-    return metrics[metrics["eval_return"].notna()]
-
-
 def draw_episodes(axes: Axes, evaluated: pd.DataFrame, x: str, name: str) -> None:
     """A dot for each episode of the column `name`, and a line through their means."""
     episodes = evaluated[[x, name]].explode(name).astype(float)
@@ -142,23 +132,23 @@ def draw_line(axes: Axes, values: pd.Series, color: str, label: str | None = Non
 
 
 @contextlib.contextmanager
-def _panels(count: int) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure with `count` panels in rows of two or three."""
+def _panels(
+    metrics: pd.DataFrame, names: list[str], before: int = 0
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure in rows of two or three panels: those `before`, then one a scalar, drawn already."""
+    count = before + len(names)
     columns = 2 if count <= 4 else 3
     rows = -(-count // columns)
     size = 3 + 3 * columns, 2.6 * rows
     with style.subplots(*size, rows, columns, squeeze=False) as (figure, grid):
         for unused in grid.flat[count:]:
             unused.set_axis_off()
-        yield figure, list(grid.flat[:count])
-
-
-def _draw_scalars(panels: list[Axes], metrics: pd.DataFrame, names: list[str]) -> None:
-    colors = itertools.cycle((BLUE, ORANGE, GREEN, PURPLE))
-    for axes, name in zip(panels, names, strict=True):
-        values = column(metrics, "gradient_step", name)
-        draw_line(axes, values, next(colors))
-        # On a linear axis, a range of more than a factor of 30 shows only its largest values.
-        if 0 < values.min() < values.max() / 30:
-            axes.set_yscale("log")
-        label_axes(axes, "gradient steps", "", name.replace("_", " "))
+        colors = itertools.cycle((BLUE, ORANGE, GREEN, PURPLE))
+        for axes, name in zip(grid.flat[before:count], names, strict=True):
+            values = column(metrics, "gradient_step", name)
+            draw_line(axes, values, next(colors))
+            # On a linear axis, a range of more than a factor of 30 shows only its largest values.
+            if 0 < values.min() < values.max() / 30:
+                axes.set_yscale("log")
+            label_axes(axes, "gradient steps", "", name.replace("_", " "))
+        yield figure, list(grid.flat[:before])

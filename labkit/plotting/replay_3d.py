@@ -136,17 +136,12 @@ def _page(episode: dict[str, Any], title: str) -> str:
 def show(recording: Recording, title: str) -> None:
     """Displays the viewer, a link to its file, and a film strip for where no viewer is shown."""
     address = html.escape(recording.path.as_posix())
-    link = f'<p>3D replay: <a href="{address}" target="_blank">{address}</a></p>'
-    display.display(display.HTML(viewer_html(recording.path) + link))
-    show_strip(recording, title)
-
-
-def viewer_html(file: Path) -> str:
-    """HTML that embeds a file of `record` in a notebook, which works without the file."""
-    page = html.escape(file.read_text(encoding="utf-8")).replace("\n", "&#10;")  # one line in git
+    page = html.escape(recording.path.read_text(encoding="utf-8"))  # embedded: needs no file
+    page = page.replace("\n", "&#10;")  # one line in git
     viewer = f'<iframe srcdoc="{page}" title="3D replay" style="width:100%;height:640px;border:0">'
-    # IPython prints a warning if the HTML is an iframe and nothing else.
-    return f"<div>{viewer}</iframe></div>"
+    link = f'<p>3D replay: <a href="{address}" target="_blank">{address}</a></p>'
+    display.display(display.HTML(f"<div>{viewer}</iframe></div>{link}"))
+    show_strip(recording, title)
 
 
 def _shapes(raw: Any, client: Any) -> tuple[list[dict], list[tuple[int, int]], float | None]:

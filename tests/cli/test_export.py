@@ -16,7 +16,7 @@ import yaml
 from small_notebook import labkit, last_line
 
 from labkit import SACConfig, open_run, train
-from labkit.cli import watch
+from labkit.cli import export
 from labkit.training.records import read_metrics
 from labkit.training.run import TRACKED_POLICY
 
@@ -194,7 +194,7 @@ def test_an_export_overwrites_nothing(run, tmp_path, monkeypatch, out):
 def test_an_episode_becomes_a_clip_and_the_next_one_replaces_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for seed in (0, 1):
-        watch.record(TRACKED, seed, None, max_steps=60)
+        export.record(TRACKED, seed, None, max_steps=60)
     first, second = capsys.readouterr().out.splitlines()
     assert first != second
     assert second.endswith(" 60 steps: runs/watch.mp4")

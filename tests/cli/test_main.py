@@ -5,7 +5,7 @@ import sys
 
 from small_notebook import labkit
 
-from labkit.cli import doctor
+from labkit.cli import main as command
 
 HEAVY = {"tensorflow", "tf_agents", "reverb", "papermill", "gym", "pandas", "matplotlib"}
 
@@ -36,7 +36,9 @@ def test_every_check_passes_on_this_machine():
     done = labkit("doctor")
     lines = done.stdout.splitlines()
     assert done.exit_code == 0, done.stdout
-    assert [line.split()[:2] for line in lines[1:-1]] == [["ok", c.__name__] for c in doctor.CHECKS]
+    assert [line.split()[:2] for line in lines[1:-1]] == [
+        ["ok", c.__name__] for c in command.CHECKS
+    ]
     assert lines[-1] == "everything works here"
 
 
@@ -44,8 +46,8 @@ def test_what_fails_is_named(monkeypatch):
     def disk():
         raise OSError("no space left\non device")
 
-    monkeypatch.setattr(doctor, "installed_version", lambda _: None)
-    monkeypatch.setattr(doctor, "CHECKS", (doctor.reverb, doctor.ray, disk))
+    monkeypatch.setattr(command, "installed_version", lambda _: None)
+    monkeypatch.setattr(command, "CHECKS", (command.reverb, command.ray, disk))
     done = labkit("doctor")
     _, reverb, ray, failed, summary = done.stdout.splitlines()
     assert done.exit_code == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from small_notebook import START, TRAIN, interrupt_when, labkit, last_line, outputs, rows, write
 
-from labkit.cli.sweep import COMPARISON
+from labkit.cli.run import COMPARISON
 from labkit.training import checkpoint
 from labkit.training.records import read_config, read_metrics
 

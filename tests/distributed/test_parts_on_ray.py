@@ -9,8 +9,8 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray_processes import Line
 
 import labkit
-from labkit.distributed import driver, replay_actor, supervisor
-from labkit.distributed.parameter_server import ParameterServer
+from labkit.distributed import cluster, driver, replay_actor
+from labkit.distributed.cluster import ParameterServer
 from labkit.errors import ActorLostError, DivergedError, ParameterError, StalledError
 from labkit.replay import reverb_replay
 from labkit.replay.server import LimiterState, free_port
@@ -183,9 +183,9 @@ def test_the_error_of_an_actor_is_one_line(monkeypatch, error, expected, message
     def get(_ref):
         raise error
 
-    monkeypatch.setattr(supervisor.ray, "get", get)
+    monkeypatch.setattr(cluster.ray, "get", get)
     with pytest.raises(expected, match=f"^{message}$") as caught:
-        supervisor.fetch("learner", "reference")
+        cluster.fetch("learner", "reference")
     assert type(caught.value) is expected
 
 
@@ -199,17 +199,15 @@ def answers(monkeypatch):
             raise held[ref]
         return held[ref]
 
-    monkeypatch.setattr(supervisor.ray, "get", get)
-    monkeypatch.setattr(
-        supervisor.ray, "wait", lambda refs, **_: ([r for r in refs if r in held], [])
-    )
+    monkeypatch.setattr(cluster.ray, "get", get)
+    monkeypatch.setattr(cluster.ray, "wait", lambda refs, **_: ([r for r in refs if r in held], []))
     return held
 
 
 def test_another_process_is_a_failure_and_silence_is_an_error(answers, monkeypatch):
-    monkeypatch.setattr(supervisor.ray, "available_resources", lambda: {"CPU": 2.0})
-    made = supervisor.ActorSupervisor(limit=60)
-    learner = made.actors["learner"] = supervisor.SupervisedActor("learner", None, work="work")
+    monkeypatch.setattr(cluster.ray, "available_resources", lambda: {"CPU": 2.0})
+    made = cluster.ActorSupervisor(limit=60)
+    learner = made.actors["learner"] = cluster.SupervisedActor("learner", None, work="work")
     for process, step, failed in (("a", 3, False), ("a", 5, False), ("b", 1, True)):
         answers["learner"] = {"process": process, "step": step}
         learner.pending = "learner"
@@ -240,8 +238,8 @@ def test_what_a_failure_costs(monkeypatch, capsys, name, before, env_steps, grad
     killed = []
     monkeypatch.setattr("ray.kill", lambda handle, no_restart: killed.append(handle))
     status = {"step": 250, "saved_step": 200, "saved_env_step": 440}
-    learner = supervisor.SupervisedActor("learner", "its handle", status=status)
-    failed = supervisor.SupervisedActor(name, None)
+    learner = cluster.SupervisedActor("learner", "its handle", status=status)
+    failed = cluster.SupervisedActor(name, None)
     failed = learner if name == "learner" else failed
     failed.before, failed.failed_for = before, 4.2
     made = driver.Driver.__new__(driver.Driver)

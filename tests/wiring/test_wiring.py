@@ -21,8 +21,8 @@ from small import OFF_DEFAULT
 import labkit
 from labkit.config import SACConfig
 from labkit.distributed import workers
+from labkit.distributed.cluster import ParameterServer
 from labkit.distributed.learner_actor import LearnerActor
-from labkit.distributed.parameter_server import ParameterServer
 from labkit.distributed.replay_actor import ReplayActor
 from labkit.environments.make import make_environment
 from labkit.plotting import rendering, video
