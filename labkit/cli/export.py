@@ -78,8 +78,8 @@ def export(run_dir: Path, out: Path | None) -> None:
         raise invalid("onnx", "none", "installed: pip install '.[export]' in labkit's folder")
     if target.exists():
         raise invalid("--out", str(target), "a new folder")
-    training.check_links(run_dir)
-    config = training.read_config(run_dir)
+    check_links(run_dir)
+    config = read_config(run_dir)
     arrays = load_actor(run_dir / "policy", config.observation_scale).arrays()
     card = model_card(run_dir, config, arrays)
     with storage(target), tempfile.TemporaryDirectory() as folder:
@@ -131,8 +131,8 @@ def onnx_model(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 def model_card(run_dir: Path, config: SACConfig, arrays: Mapping[str, np.ndarray]) -> str:
     """The card in the format of Hugging Face, YAML and Markdown; every value is escaped."""
-    table, score = training.read_metrics(run_dir), "none, it has not finished"
-    if training.is_finished(run_dir, config):
+    table, score = read_metrics(run_dir), "none, it has not finished"
+    if is_finished(run_dir, config):
         (*_, returns) = table.eval_returns[table.eval_returns.map(len) > 0]
         score = f"{np.mean(returns):.2f} ± {np.std(returns):.2f}, {len(returns)} episodes"
     values: dict[str, Any] = {
@@ -143,7 +143,7 @@ def model_card(run_dir: Path, config: SACConfig, arrays: Mapping[str, np.ndarray
         "env_steps": table.env_step.max(),
         "gradient_steps": table.gradient_step.max(),
         "seed": config.seed,
-        "commit": training.read_content(run_dir).get("commit"),
+        "commit": read_content(run_dir).get("commit"),
     }
     shown = {name: escape(value) for name, value in values.items()}
     return Template(Path(__file__).with_name("model_card.md").read_text()).substitute(shown)
