@@ -22,15 +22,13 @@ import threadpoolctl
 from labkit.errors import ParameterError
 
 Result = TypeVar("Result")
-NO_PROXY = ("no_grpc_proxy", "no_proxy")  # gRPC reads the lower-case names
 _hiding = threading.Lock()  # held while the output is redirected
 
 
 def cpu_cores() -> int:
     """The CPU cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    all_cores = os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else all_cores
 
 
 def prepare() -> None:
@@ -69,10 +67,9 @@ def prepare() -> None:
     for name in ("absl", "tensorflow"):
         logging.getLogger(name).setLevel(logging.ERROR)
     noisy = ("gym", "gymnasium", "pygame", "pkg_resources", "tensorflow_probability", "tf_agents")
-    for module in noisy:
-        warnings.filterwarnings("ignore", module=rf"{module}(\.|$)")
-    warnings.filterwarnings("ignore", message=r".*(Box bound precision|pkg_resources).*")
-    warnings.filterwarnings("ignore", message="Encoding a StructuredValue")
+    warnings.filterwarnings("ignore", module=rf"({'|'.join(noisy)})(\.|$)")
+    told = ".*(Box bound precision|pkg_resources|Encoding a StructuredValue)"
+    warnings.filterwarnings("ignore", message=told)
 
 
 def bypass_proxy(host: str) -> None:
@@ -80,9 +77,9 @@ def bypass_proxy(host: str) -> None:
 
     Through a proxy for web pages, Reverb's writer would wait without end and without a message.
     """
-    given = os.environ.get(NO_PROXY[0]) or os.environ.get(NO_PROXY[1]) or ""
+    given = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or ""  # gRPC's order
     if host not in given.split(","):
-        os.environ[NO_PROXY[0]] = f"{given},{host}".strip(",")
+        os.environ["no_grpc_proxy"] = f"{given},{host}".strip(",")
 
 
 def _loads(library: str) -> bool:

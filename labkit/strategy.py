@@ -12,8 +12,7 @@ from labkit.parameters import invalid
 if TYPE_CHECKING:
     import tensorflow as tf
 
-KEYS_OF_A_STRATEGY = 1_000  # for groups of devices that exchange values
-_MADE = itertools.count()
+_KEYS = itertools.count(step=1_000)  # for groups of devices that exchange values
 LEAST_LOGICAL_DEVICES = 2  # of a CPU, so that notebook 03 can show a step on two replicas
 
 
@@ -26,9 +25,8 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
             without a GPU, N logical CPU devices, so that the same code runs anywhere).
         batch_size: the global batch, which the replicas share.
 
-    It prepares at least two logical CPU devices (for a lesson), and on a host without a
-    GPU as many as the strategy has replicas. This is possible only before TensorFlow's first
-    operation.
+    It prepares at least two logical CPU devices (for a lesson), and on a host without a GPU as many
+    as the strategy has replicas. This is possible only before TensorFlow's first operation.
 
     Raises:
         ParameterError: the device does not exist, the batch cannot be divided, or TensorFlow has
@@ -70,7 +68,7 @@ def mirrored(devices: list[str]) -> "tf.distribute.MirroredStrategy":
     """
     import tensorflow as tf
 
-    tf.distribute.MirroredStrategy._collective_key_base = KEYS_OF_A_STRATEGY * next(_MADE)
+    tf.distribute.MirroredStrategy._collective_key_base = next(_KEYS)
     return tf.distribute.MirroredStrategy(devices)
 
 
@@ -111,8 +109,4 @@ def learner_gpus(strategy: str) -> int:
 
     available = len(tf.config.list_physical_devices("GPU"))
     kind, _, count = strategy.partition(":")
-    if kind == "gpu":
-        return min(1, available)
-    if kind == "mirrored" and count:
-        return min(int(count), available)
-    return available if kind in ("auto", "mirrored") else 0
+    return min(available, {"cpu": 0, "gpu": 1}.get(kind, int(count or available)))

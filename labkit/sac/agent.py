@@ -11,6 +11,7 @@ from tf_agents.environments.py_environment import PyEnvironment
 from tf_agents.train.utils import spec_utils, train_utils
 
 from labkit.config import SACConfig
+from labkit.parameters import invalid
 from labkit.replay.transitions import Transition
 from labkit.sac import losses
 from labkit.sac.networks import ScaledActorNetwork, ScaledCriticNetwork
@@ -130,7 +131,10 @@ def create_agent(
         ParameterError: the observation scale has a wrong length.
     """
     observation_spec, action_spec, time_step_spec = spec_utils.get_tensor_specs(env)
-    config.check_scale(observation_spec.shape[0])
+    (size,) = observation_spec.shape
+    if len(config.observation_scale) not in (0, size):
+        allowed = f"{size} numbers for {config.env_name}, or empty"
+        raise invalid("observation_scale", config.observation_scale, allowed)
     with strategy.scope():
         critic = ScaledCriticNetwork(
             (observation_spec, action_spec),
