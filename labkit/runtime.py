@@ -22,6 +22,7 @@ import threadpoolctl
 from labkit.errors import ParameterError
 
 Result = TypeVar("Result")
+NO_PROXY = "no_grpc_proxy"  # gRPC reads the lower-case name
 _hiding = threading.Lock()  # held while the output is redirected
 
 
@@ -77,9 +78,9 @@ def bypass_proxy(host: str) -> None:
 
     Through a proxy for web pages, Reverb's writer would wait without end and without a message.
     """
-    given = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or ""  # gRPC's order
+    given = os.environ.get(NO_PROXY) or os.environ.get("no_proxy") or ""
     if host not in given.split(","):
-        os.environ["no_grpc_proxy"] = f"{given},{host}".strip(",")
+        os.environ[NO_PROXY] = f"{given},{host}".strip(",")
 
 
 def _loads(library: str) -> bool:
