@@ -21,7 +21,7 @@ import numpy as np
 from labkit.errors import storage
 from labkit.parameters import invalid
 from labkit.sac import actor
-from labkit.sac.saved_policy import load_actor
+from labkit.sac.rollout import load_actor
 from labkit.training.run import check_links, is_finished, read_config, read_content, read_metrics
 
 

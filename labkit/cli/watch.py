@@ -9,7 +9,7 @@ from labkit.parameters import invalid
 from labkit.plotting import video
 from labkit.runtime import quiet
 from labkit.sac.actor import Actor
-from labkit.sac.saved_policy import load_actor
+from labkit.sac.rollout import load_actor
 from labkit.training.records import describe
 from labkit.training.run import check_links, differences, read_config, read_content
 

@@ -155,28 +155,21 @@ def create_agent(
             action_spec,
             actor_network=actor,
             critic_network=critic,
+            actor_optimizer=_adam(config.actor_learning_rate, config),
+            critic_optimizer=_adam(config.critic_learning_rate, config),
+            alpha_optimizer=_adam(config.alpha_learning_rate, config),
+            actor_update_period=config.actor_update_period,
+            target_update_tau=config.target_update_tau,
+            target_update_period=config.target_update_period,
+            gamma=config.gamma,
+            reward_scale_factor=config.reward_scale_factor,
+            initial_log_alpha=config.initial_log_alpha,
+            target_entropy=config.target_entropy,
             seed=config.seed,
             train_step_counter=train_utils.create_train_step(),
-            **hyperparameters(config),
         )
         agent.initialize()
     return agent
-
-
-def hyperparameters(config: SACConfig) -> dict[str, Any]:
-    """The keyword arguments of `SeededSacAgent` that come from the configuration."""
-    return {
-        "actor_optimizer": _adam(config.actor_learning_rate, config),
-        "critic_optimizer": _adam(config.critic_learning_rate, config),
-        "alpha_optimizer": _adam(config.alpha_learning_rate, config),
-        "actor_update_period": config.actor_update_period,
-        "target_update_tau": config.target_update_tau,
-        "target_update_period": config.target_update_period,
-        "gamma": config.gamma,
-        "reward_scale_factor": config.reward_scale_factor,
-        "initial_log_alpha": config.initial_log_alpha,
-        "target_entropy": config.target_entropy,
-    }
 
 
 def _adam(rate: float, config: SACConfig) -> tf.keras.optimizers.Optimizer:

@@ -1,17 +1,19 @@
-"""Env steps: the one episode loop, the collector that writes transitions, and the evaluation."""
+"""Policies and env steps: the one episode loop, the collector of transitions, the evaluation."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
 
 from labkit.environments.make import MAX_SEED, forward_position
-from labkit.errors import DivergedError
-from labkit.parameters import MANY, check_int, echo, grouped, invalid
-from labkit.replay.n_step import NStepWriter
-from labkit.replay.transitions import Transition, Write
+from labkit.errors import DivergedError, ParameterError, first_line
+from labkit.parameters import MANY, check_int, check_no_wildcards, echo, grouped, invalid
+from labkit.replay.transitions import NStepWriter, Transition, Write
+from labkit.runtime import quiet
+from labkit.sac.actor import Actor
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -27,6 +29,33 @@ def random_policy(action_spec: "BoundedArraySpec", seed: int) -> Policy:
     generator = np.random.default_rng(seed)
     low, high, shape = action_spec.minimum, action_spec.maximum, action_spec.shape
     return lambda _: generator.uniform(low, high, shape).astype(np.float32)
+
+
+def load_actor(folder: Path, observation_scale: tuple[float, ...]) -> Actor:
+    """The deterministic policy in `folder`, the `policy/` of a run with this observation scale.
+
+    Only its weights are read; nothing of the SavedModel is executed.
+
+    Raises:
+        ParameterError: a file is missing or damaged.
+    """
+    check_no_wildcards("policy", folder)
+    with quiet():
+        import tensorflow as tf
+        from tf_agents.specs import tensor_spec
+
+        try:
+            reader = tf.train.load_checkpoint(str(folder / "variables/variables"))
+            variables = reader.get_variable_to_shape_map()
+            names = [name for name in variables if name.startswith("model_variables/")]
+            names.sort(key=lambda name: (len(name), name))  # the tenth is not before the second
+            specs = tensor_spec.from_pbtxt_file(str(folder / "policy_specs.pbtxt"))
+            action = specs["collect_data_spec"].action
+            low, high = (np.full(action.shape, b) for b in (action.minimum, action.maximum))
+            return Actor([reader.get_tensor(n) for n in names], low, high, observation_scale)
+        except Exception as error:  # TensorFlow has many types for a damaged file
+            reason = f"is missing or damaged ({first_line(error)})"
+            raise ParameterError(f"the saved policy in {folder} {reason}") from None
 
 
 def play(
