@@ -21,7 +21,6 @@ from labkit.errors import BrokenEnvironmentError
 from labkit.parameters import echo, invalid
 from labkit.runtime import quiet
 
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 TRUNCATED = "TimeLimit.truncated"  # Gym's mark in `info`
 # Held while the global generators belong to one environment: another thread would use them, too.
 GENERATORS = threading.RLock()
@@ -68,8 +67,6 @@ class GymEnvironment(PyEnvironment):
         self.action_space = _own_space(self.env, "action_space", "f")
         self._takes: Any = self.env.action_space
         self.observation_space = _own_space(self.env, "observation_space", "fiub")
-        self._action_spec = spec_from_gym_space(self.action_space, name="action")
-        self._observation_spec = spec_from_gym_space(self.observation_space, name="observation")
 
     @property
     def gym(self) -> "GymEnvironment":
@@ -78,11 +75,11 @@ class GymEnvironment(PyEnvironment):
 
     def action_spec(self) -> Any:
         """The action, `[act] float32` unless the space is no box of real numbers."""
-        return self._action_spec
+        return spec_from_gym_space(self.action_space, name="action")
 
     def observation_spec(self) -> Any:
         """The observation, `[obs] float32` unless the space is no box."""
-        return self._observation_spec
+        return spec_from_gym_space(self.observation_space, name="observation")
 
     def seed(self, seed: int | None = None) -> None:
         """Seeds its copy of the global generators, its action space, then the environment."""
@@ -94,9 +91,9 @@ class GymEnvironment(PyEnvironment):
 
     def get_state(self) -> dict[str, Any]:
         """Its copy of the global generators, as numbers and text for JSON."""
-        inner = self._numpy_generator.state["state"]
-        state = {"key": inner["key"].tolist(), "pos": int(inner["pos"])}
-        return {"python": self._python_state, "numpy": state}
+        numpy = self._numpy_generator.state["state"]
+        numpy = {"key": numpy["key"].tolist(), "pos": int(numpy["pos"])}
+        return {"python": self._python_state, "numpy": numpy}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_state` returned, also after it was stored as JSON."""
@@ -144,8 +141,8 @@ class GymEnvironment(PyEnvironment):
         call that holds Python's lock. Arming and cancelling takes 40 µs.
         """
         with GENERATORS:
-            process = os.getpid()
-            global_python, global_numpy = random.getstate(), np.random.get_bit_generator()
+            process, global_python = os.getpid(), random.getstate()
+            global_numpy = np.random.get_bit_generator()
             random.setstate(self._python_state)
             np.random.set_bit_generator(self._numpy_generator)
             if self.timeout:
@@ -181,7 +178,7 @@ class GymEnvironment(PyEnvironment):
             number = float(np.asarray(reward).item())  # an array of one number will do
         except (TypeError, ValueError):
             self._broken(f"reward must be one number, got {echo(reward)}")
-        if not abs(number) <= FLOAT32_MAX:  # NaN is not, either
+        if not abs(number) <= np.finfo(np.float32).max:  # NaN is not, either
             self._broken(f"reward is {number:g}")
         return number
 
@@ -222,9 +219,8 @@ class GymnasiumEnv:
 
 
 def _parts(answer: Any, method: str, names: str) -> Any:
-    """The answer of an environment, if it has these parts; the other library has other ones."""
     if isinstance(answer, tuple) and len(answer) == 1 + names.count(","):
-        return answer
+        return answer  # that of the other library has other parts
     what = f"{method} must return ({names}), got {echo(answer)}"
     raise BrokenEnvironmentError(f"the environment's {what}")
 
