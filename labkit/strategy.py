@@ -1,22 +1,18 @@
-"""Devices: the `tf.distribute.Strategy` that trains, and a replica's share of a batch.
-
-No function here imports TensorFlow before it needs it.
-"""
+"""Devices: the `tf.distribute.Strategy` that trains, and a replica's share of a batch."""
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tensorflow as tf
 
 from labkit.parameters import invalid
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 _KEYS = itertools.count(step=1_000)  # for groups of devices that exchange values
 LEAST_LOGICAL_DEVICES = 2  # of a CPU, so that notebook 03 can show a step on two replicas
 
 
-def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
+def make_strategy(name: str, batch_size: int) -> tf.distribute.Strategy:
     """The strategy that `SACConfig.strategy` names.
 
     Args:
@@ -32,8 +28,6 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
         ParameterError: the device does not exist, the batch cannot be divided, or TensorFlow has
             already started with other devices.
     """
-    import tensorflow as tf
-
     gpus = tf.config.list_physical_devices("GPU")
     kind, _, count = name.partition(":")
     if kind in ("gpu", "mirrored") and not count and not gpus:
@@ -60,14 +54,12 @@ def make_strategy(name: str, batch_size: int) -> "tf.distribute.Strategy":
     return mirrored([f"/{device.lower()}:{i}" for i in range(replicas)])
 
 
-def mirrored(devices: list[str]) -> "tf.distribute.MirroredStrategy":
+def mirrored(devices: list[str]) -> tf.distribute.MirroredStrategy:
     """A `MirroredStrategy` over these devices, also if the process has made another one before.
 
     TensorFlow numbers the exchanges between devices from the same start in each strategy, and ends
     with a "shape mismatch" where two of them exchange arrays of other shapes under one number.
     """
-    import tensorflow as tf
-
     tf.distribute.MirroredStrategy._collective_key_base = next(_KEYS)
     return tf.distribute.MirroredStrategy(devices)
 
@@ -78,8 +70,6 @@ def _prepare(gpus: list[Any], cpus: int) -> None:
     Actors and evaluations compute the policy on the CPU with NumPy. TensorFloat-32 has 10 bits of
     mantissa, so the learner's policy would differ from theirs by about 1e-3.
     """
-    import tensorflow as tf
-
     with contextlib.suppress(RuntimeError):  # TensorFlow has already started
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)
@@ -90,10 +80,8 @@ def _prepare(gpus: list[Any], cpus: int) -> None:
         tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
-def replica_slice(values: "tf.Tensor", replicas: int) -> "tf.Tensor":
+def replica_slice(values: tf.Tensor, replicas: int) -> tf.Tensor:
     """This replica's rows `[batch / replicas, …]` of the global batch `values [batch, …]`."""
-    import tensorflow as tf
-
     if replicas == 1:
         return values
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -105,8 +93,6 @@ def learner_gpus(strategy: str) -> int:
 
     With `auto` and a batch that the number of GPUs does not divide, the learner uses fewer.
     """
-    import tensorflow as tf
-
     available = len(tf.config.list_physical_devices("GPU"))
     kind, _, count = strategy.partition(":")
     return min(available, {"cpu": 0, "gpu": 1}.get(kind, int(count or available)))

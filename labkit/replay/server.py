@@ -20,19 +20,16 @@ from labkit.runtime import bypass_proxy, quiet
 def check_port(port: object) -> int:
     """Rejects a port that another program listens on: Reverb would share it silently."""
     number = check_int("port", port, 1024, 65_535, "TCP port, or 0 for a free one")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # skips closed ones
-        try:
-            probe.bind(("", number))
-        except OSError:
-            raise invalid("port", port, "free: another program listens there") from None
+    try:
+        socket.create_server(("", number)).close()
+    except OSError:
+        raise invalid("port", port, "free: another program listens there") from None
     return number
 
 
 def free_port() -> int:
     """A port that no program listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
+    with socket.create_server(("", 0)) as probe:
         return probe.getsockname()[1]
 
 
@@ -70,7 +67,7 @@ def start_server(
         folder: where it writes snapshots; emptied first, because Reverb would load an old one. None
             makes a temporary directory, which is removed with the server.
         snapshot: initial contents, as `ReverbReplay.save` wrote them; None starts empty.
-        port: must be free, which Reverb does not check; None takes any free port.
+        port: see `check_port`; None takes any free port.
 
     Raises:
         StorageError: `folder` cannot be written.

@@ -34,9 +34,10 @@ Write = Callable[[Transition], None]
 
 
 class NStepWriter:
-    """Turns single env steps into transitions over `n_step` of them.
+    """Turns single env steps into transitions over n = `n_step` of them, and hands these to `write`.
 
-    With rewards r, the environment's discounts d and γ it writes, for the step at time t,
+    With rewards r, the environment's discounts d and γ = `gamma`, the discount per env step, it
+    writes for the step at time t
 
         reward = Σ_k γ^k d_1 … d_k r_{t+k},  discount = γ^(n-1) d_1 … d_n,
 
@@ -44,11 +45,6 @@ class NStepWriter:
     reward + γ · discount · V(next observation) learns from n rewards at once (Sutton and Barto
     2018, equation 7.1; without correction for the older policy that took the actions in between).
     At the end of an episode the last windows are shorter.
-
-    Args:
-        write: takes each finished transition.
-        n_step: n, 1 or more; with 1 each step is written as it is.
-        gamma: γ, the discount per env step.
     """
 
     def __init__(self, write: Write, n_step: int, gamma: float):
@@ -137,11 +133,10 @@ class ReplayTable(BatchSource, Protocol):
 def recent_share(batch_size: int, recent: int) -> int:
     """How many rows of a batch are drawn from the newest `recent` transitions: half of them.
 
-    A reward that was summed over several steps is that of the policy that collected it, so old
-    transitions say too little about a policy that has improved since. But without them the critics
-    may forget what they teach, such as how a robot falls. Wang and Ross (2019), "Boosting Soft
-    Actor-Critic: Emphasizing Recent Experience without Forgetting the Past", draw from ever newer
-    transitions; a fixed half needs one parameter fewer. If `recent` is 0, all are drawn alike.
+    A reward summed over several steps is that of the policy that collected it, so old transitions
+    say too little about a policy that has improved since; but without them the critics may forget
+    what they teach, such as how a robot falls. Wang and Ross (2019, arXiv 1906.04009) draw from
+    ever newer transitions; a fixed half needs one parameter fewer. 0: all are drawn alike.
     """
     return batch_size // 2 if recent else 0
 

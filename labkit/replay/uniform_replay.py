@@ -1,6 +1,7 @@
 """Replay without Reverb: TF-Agents' `TFUniformReplayBuffer`, in this process, on any system."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,7 +33,7 @@ class UniformReplay:
         self._staged: list[np.ndarray] = []
         buffers = (self._buffer, self._newest) if recent else (self._buffer,)
         # One function for both would never end: their critical sections share a name.
-        self._adders = [tf.function(buffer.add_batch, autograph=False) for buffer in buffers]
+        self._adders = [_adder(buffer) for buffer in buffers]
 
     def write(self, transition: Transition) -> None:
         """Stores one transition; from the next `flush` on it can be sampled like any other."""
@@ -109,6 +110,14 @@ class UniformReplay:
 
     def close(self) -> None:
         """Does nothing: the memory is freed with the object."""
+
+
+def _adder(buffer: TFUniformReplayBuffer) -> Any:
+    @tf.function(autograph=False)
+    def add(row: tf.Tensor) -> None:
+        buffer.add_batch(row)
+
+    return add
 
 
 def _fill(buffer: TFUniformReplayBuffer, rows: np.ndarray, ids: np.ndarray, last_id: int) -> None:
