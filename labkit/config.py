@@ -19,12 +19,11 @@ class Reflection(NamedTuple):
 
     Mishra et al. (2019), "Augmenting Learning Using Symmetry in a Biologically-Inspired Domain",
     train a quadruped off-policy on transitions and on their reflections. Here each gradient step
-    reflects every second row of its batch, so the replay table holds real transitions only.
-
-    Number i of the reflected observation is `observation_signs[i]` times number
-    `observation_order[i]` of the observation. The same holds for actions. The reward is the same.
+    reflects every second row of its batch, so the replay table holds real transitions only. The
+    reward is the same.
     """
 
+    # Number i of the reflection is signs[i] times number order[i].
     observation_order: tuple[int, ...]  # [obs]
     observation_signs: tuple[int, ...]  # [obs], each 1 or -1
     action_order: tuple[int, ...]  # [act]
@@ -40,9 +39,9 @@ class Reflection(NamedTuple):
         """Order `[width] int32` and signs `[width] float32` of a row; see `transitions.Layout`."""
         size, reward = len(self.observation_order), sum(self.sizes)
         observation, action = np.array(self.observation_order), np.array(self.action_order)
-        order = [observation, size + action, [reward, reward + 1], reward + 2 + observation]
-        signs = [self.observation_signs, self.action_signs, (1, 1), self.observation_signs]
-        return np.concatenate(order, dtype=np.int32), np.concatenate(signs, dtype=np.float32)
+        order = np.r_[observation, size + action, reward, reward + 1, reward + 2 + observation]
+        signs = np.r_[self.observation_signs, self.action_signs, 1, 1, self.observation_signs]
+        return order.astype(np.int32), signs.astype(np.float32)
 
 
 # The legs are front left, back left, front right, back right. Each has a left and a right motor;
@@ -95,10 +94,7 @@ class SACConfig:
 
     A parameter that is not given, or None, has the default below; for the Minitaur, that of
     `MINITAUR`. A whole float is accepted for an integer (papermill passes `1e6` as `1000000.0`),
-    and so is a number or tuple as text.
-
-    Raises:
-        ParameterError: for the first field that is not allowed, in the order below.
+    and so is a number or tuple as text. The first field that is not allowed is rejected.
     """
 
     # Run

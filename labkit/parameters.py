@@ -49,35 +49,29 @@ def brief(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-@attrs.frozen
-class Rule:
-    """Which values are allowed."""
+def _checked(name: str, value: object, convert: Callable[[Any], Any], allowed: str) -> Any:
+    """The converted value; rejects one that `convert` makes None."""
+    converted = convert(value)
+    if converted is None:
+        raise invalid(name, value, allowed)
+    return converted
 
-    convert: Callable[[Any], Any]  # returns the checked value, or None
-    allowed: str
 
-    def check(self, name: str, value: object) -> Any:
-        """The converted value; rejects one that is not allowed."""
-        converted = self.convert(value)
-        if converted is None:
-            raise invalid(name, value, self.allowed)
-        return converted
+def _field(default: Any, convert: Callable[[Any], Any], allowed: str) -> Any:
+    """An attrs field. Returns `Any`, so that a class can annotate it with the checked type.
 
-    def field(self, default: Any) -> Any:
-        """An attrs field. Returns `Any`, so that a class can annotate it with the checked type.
+    A value that is not given, or None (`None` as text, too, from papermill), becomes the one that
+    the instance's `defaults()` has for the field, if it has this method, else `default`.
+    """
 
-        A value that is not given, or None (`None` as text, too, from papermill), becomes the one
-        that the instance's `defaults()` has for the field, if it has this method, else `default`.
-        """
+    def check(value: Any, instance: Any, field: attrs.Attribute) -> Any:
+        if value is None or (isinstance(value, str) and value == "None"):
+            special = instance.defaults() if hasattr(instance, "defaults") else {}
+            value = special.get(field.name, default)
+        return None if value is None else _checked(field.name, value, convert, allowed)
 
-        def convert(value: Any, instance: Any, field: attrs.Attribute) -> Any:
-            if value is None or (isinstance(value, str) and value == "None"):
-                special = instance.defaults() if hasattr(instance, "defaults") else {}
-                value = special.get(field.name, default)
-            return None if value is None else self.check(field.name, value)
-
-        converter = attrs.Converter(convert, takes_self=True, takes_field=True)
-        return attrs.field(default=None, converter=converter, metadata={"default": default})
+    converter = attrs.Converter(check, takes_self=True, takes_field=True)
+    return attrs.field(default=None, converter=converter, metadata={"default": default})
 
 
 def literal(text: str, otherwise: Any = None) -> Any:
@@ -88,7 +82,9 @@ def literal(text: str, otherwise: Any = None) -> Any:
         return otherwise
 
 
-def _number(low: float, high: float, unit: str, whole: bool = False, above: bool = False) -> Rule:
+def _number(low: float, high: float, unit: str, whole: bool = False, above: bool = False) -> Any:
+    """Converts what is a number from `low` to `high`, and says what is allowed."""
+
     def convert(value: Any) -> float | None:
         value = literal(value) if isinstance(value, str) else value
         if isinstance(value, bool) or not hasattr(value, "__float__"):
@@ -103,21 +99,21 @@ def _number(low: float, high: float, unit: str, whole: bool = False, above: bool
         return int(number) if whole else number
 
     if whole:
-        return Rule(convert, f"a whole number from {grouped(low)} to {grouped(high)} ({unit})")
+        return convert, f"a whole number from {grouped(low)} to {grouped(high)} ({unit})"
     bound = f"above {low:g} and up to {high:g}" if above else f"from {low:g} to {high:g}"
-    return Rule(convert, f"a number {bound} ({unit})")
+    return convert, f"a number {bound} ({unit})"
 
 
 def check_int(name: str, value: object, low: int, high: int, unit: str) -> int:
     """Rejects a notebook's parameter or an argument that is no whole number from low to high."""
-    return _number(low, high, unit, whole=True).check(name, value)
+    return _checked(name, value, *_number(low, high, unit, whole=True))
 
 
 def check_real(
     name: str, value: object, low: float, high: float, unit: str, above: bool = False
 ) -> float:
     """Rejects what is no number from low to high; with `above`, low itself is not allowed."""
-    return _number(low, high, unit, above=above).check(name, value)
+    return _checked(name, value, *_number(low, high, unit, above=above))
 
 
 def check_no_wildcards(name: str, path: object) -> None:
@@ -136,29 +132,30 @@ def check_path(name: str, value: object, what: str) -> str:
 
 def integer(default: int, low: int, high: int, unit: str) -> Any:
     """A field: a whole number from `low` to `high`."""
-    return _number(low, high, unit, whole=True).field(default)
+    return _field(default, *_number(low, high, unit, whole=True))
 
 
 def real(default: float | None, low: float, high: float, unit: str, above: bool = False) -> Any:
     """A field: a number from `low` to `high`; with `above`, `low` itself is not allowed."""
-    return _number(low, high, unit, above=above).field(default)
+    return _field(default, *_number(low, high, unit, above=above))
 
 
 def numbers(
     default: tuple[float, ...], length: int, low: float, high: float, unit: str, whole: bool = False
 ) -> Any:
     """A field: a tuple of at most `length` numbers; if `whole`, at least one whole number."""
+    one, _ = _number(low, high, unit, whole)
 
     def convert(value: Any) -> tuple[float, ...] | None:
         value = literal(value) if isinstance(value, str) else value
         value = value.tolist() if hasattr(value, "tolist") else value  # a NumPy array
         items = tuple(value) if isinstance(value, list | tuple) else (value,)
-        found = tuple(map(_number(low, high, unit, whole).convert, items))
+        found = tuple(map(one, items))
         return None if None in found or not whole <= len(found) <= length else found
 
     kind, example = ("1 to {} whole", "(256, 256)") if whole else ("0 to {}", "(3.14, 20)")
     bounds = f"{kind.format(length)} numbers from {low:g} to {high:g}"
-    return Rule(convert, f"{bounds} ({unit}), such as {example}").field(default)
+    return _field(default, convert, f"{bounds} ({unit}), such as {example}")
 
 
 def text(default: str, pattern: str, allowed: str) -> Any:
@@ -167,7 +164,7 @@ def text(default: str, pattern: str, allowed: str) -> Any:
     def convert(value: Any) -> str | None:
         return value if isinstance(value, str) and re.fullmatch(pattern, value) else None
 
-    return Rule(convert, allowed).field(default)
+    return _field(default, convert, allowed)
 
 
 def switch(default: bool, unit: str) -> Any:
@@ -177,7 +174,7 @@ def switch(default: bool, unit: str) -> Any:
         text = value if isinstance(value, str) else echo(value)
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
 
-    return Rule(convert, f"True or False ({unit})").field(default)
+    return _field(default, convert, f"True or False ({unit})")
 
 
 # --- a notebook's parameters
@@ -188,13 +185,10 @@ def from_notebook(
 ) -> dict[str, Any]:
     """Reads a notebook's parameters: `from_notebook(globals(), names of the fields)`.
 
-    Returns name → value of the fields that the namespace holds. A mistyped name would silently
-    leave the default in place. So every name must be a field or one of `others` in the cell that
-    papermill injects, which begins with `# Parameters`, and in the notebook's own parameters cell:
-    the newest one that consists of assignments only, at least three of them to known names.
-
-    Raises:
-        ParameterError: one of these cells assigns another name.
+    Returns name → value of the fields that the namespace holds. Rejects another name than those of
+    fields and `others`, which would silently leave a default in place, in the cell that papermill
+    injects, which begins with `# Parameters`, and in the notebook's own parameters cell: the newest
+    one that consists of assignments only, at least three of them to known names.
     """
     known = {*fields, *others}
     for source in reversed(namespace.get("In", ())):

@@ -15,13 +15,12 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 import threadpoolctl
 
 from labkit.errors import ParameterError
 
-Result = TypeVar("Result")
 NO_PROXY = "no_grpc_proxy"  # gRPC reads the lower-case name
 _hiding = threading.Lock()  # held while the output is redirected
 
@@ -45,12 +44,11 @@ def prepare() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     bypass_proxy("localhost")  # where Reverb's server is, unless it is on another host of Ray
     # NumPy evaluates one observation at a time: with two threads for its products, a training
-    # takes half as much CPU again. NumPy reads this only once, when it is imported.
+    # takes half as much CPU again. It reads this only once, when it is imported.
     threads = os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if "numpy" in sys.modules and threads.isdigit():
         threadpoolctl.threadpool_limits(int(threads), "blas")
-    # A product of 256 × 256 weights is too small to be split: on two cores, two threads used
-    # about a tenth more CPU per iteration and slowed down the physics beside it.
+    # A product of 256 × 256 weights is too small to be split: two threads took a tenth more CPU.
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     # MuJoCo draws with EGL without a display. If it is told to, and EGL is missing, even its import
     # fails; if it is told nothing, its second attempt to draw ends the process.
@@ -67,10 +65,10 @@ def prepare() -> None:
         gym_notices.notices.notices.clear()
     for name in ("absl", "tensorflow"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    noisy = ("gym", "gymnasium", "pygame", "pkg_resources", "tensorflow_probability", "tf_agents")
-    warnings.filterwarnings("ignore", module=rf"({'|'.join(noisy)})(\.|$)")
-    told = ".*(Box bound precision|pkg_resources|Encoding a StructuredValue)"
-    warnings.filterwarnings("ignore", message=told)
+    noisy = "gym|gymnasium|pygame|pkg_resources|tensorflow_probability|tf_agents"
+    warnings.filterwarnings("ignore", module=rf"({noisy})(\.|$)")
+    known = ".*(Box bound precision|pkg_resources|Encoding a StructuredValue)"
+    warnings.filterwarnings("ignore", message=known)
 
 
 def bypass_proxy(host: str) -> None:
@@ -96,9 +94,8 @@ def _loads(library: str) -> bool:
 def quiet() -> Iterator[None]:
     """Hides what Python and native code print inside the block.
 
-    It is shown after all if the block raises an exception, other than a `ParameterError`.
-
-    Reverb, PyBullet and CUDA write to file descriptors 1 and 2, past Python's redirection.
+    It is shown after all if the block raises an exception, other than a `ParameterError`. Reverb,
+    PyBullet and CUDA write to file descriptors 1 and 2, past Python's redirection.
     """
     if not _hiding.acquire(blocking=False):  # a block around this one, or in another thread
         yield
@@ -146,13 +143,12 @@ def seed_everything(seed: int) -> None:
     tf.keras.utils.set_random_seed(seed)
 
 
-def in_background(function: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+def in_background(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
     """Calls `function` in a thread, and returns what will hold its result.
 
-    A call that hangs inside TensorFlow or Reverb does not keep the process alive; Python waits for
-    the threads of a `ThreadPoolExecutor` before it exits.
+    A call that hangs does not keep the process alive, unlike one in a `ThreadPoolExecutor`.
     """
-    future: Future[Result] = Future()
+    future: Future[Any] = Future()
 
     def call() -> None:
         try:

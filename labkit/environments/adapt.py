@@ -32,9 +32,8 @@ class GymEnvironment(PyEnvironment):
     - Observations in a box are copied as float32 `[obs]`: an environment may return the buffer that
       its next step changes. It gets a copy of the action `[act] float32`, in its own dtype and
       within its bounds. Other spaces stay as they are.
-    - The environment has its own copy of Python's and NumPy's global random generators. The
-      Minitaur's randomizer draws from them at each reset, and `env.seed` does not reach it. Without
-      the copy, an evaluation between two training steps would change what training sees next.
+    - The environment has its own copy of Python's and NumPy's global random generators, from which
+      the Minitaur draws at each reset. Else an evaluation would change what training sees next.
     - `limit`, in env steps, replaces every other time limit; None takes the smallest one.
 
     Raises:
@@ -137,8 +136,7 @@ class GymEnvironment(PyEnvironment):
     def _in_use(self) -> Iterator[None]:
         """The environment may run in this block, for `timeout` seconds, with its generators.
 
-        After that time `faulthandler` prints where each thread is and ends the process, even in a
-        call that holds Python's lock. Arming and cancelling takes 40 µs.
+        After that time `faulthandler` ends the process, even in a call that holds Python's lock.
         """
         with GENERATORS:
             process, global_python = os.getpid(), random.getstate()

@@ -34,7 +34,7 @@ Write = Callable[[Transition], None]
 
 
 class NStepWriter:
-    """Turns single env steps into transitions over n = `n_step` of them, and hands these to `write`.
+    """Turns single env steps into transitions over n = `n_step` of them, which it gives to `write`.
 
     With rewards r, the environment's discounts d and γ = `gamma`, the discount per env step, it
     writes for the step at time t
