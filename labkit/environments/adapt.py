@@ -63,8 +63,8 @@ class GymEnvironment(PyEnvironment):
                 env._max_episode_steps = sys.maxsize if limit else own
             env = env.env
         self.max_episode_steps = limit or min(limits, default=None)
-        self.action_space = _own_space(self.env, "action_space", "f")
         self._takes: Any = self.env.action_space
+        self.action_space = _own_space(self.env, "action_space", "f")
         self.observation_space = _own_space(self.env, "observation_space", "fiub")
 
     @property
@@ -90,9 +90,8 @@ class GymEnvironment(PyEnvironment):
 
     def get_state(self) -> dict[str, Any]:
         """Its copy of the global generators, as numbers and text for JSON."""
-        numpy = self._numpy_generator.state["state"]
-        numpy = {"key": numpy["key"].tolist(), "pos": int(numpy["pos"])}
-        return {"python": self._python_state, "numpy": numpy}
+        state = self._numpy_generator.state["state"]
+        return {"python": self._python_state, "numpy": {**state, "key": state["key"].tolist()}}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_state` returned, also after it was stored as JSON."""

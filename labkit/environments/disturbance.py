@@ -48,11 +48,7 @@ def make(disturbance: Disturbance, seed: int | None = None) -> "PyEnvironment":
 
 
 class DisturbedMinitaur(gym.Wrapper):
-    """The registered Minitaur with the disturbance in every episode.
-
-    It is applied right after the environment's own randomizer, before the robot is set down: a
-    payload already weighs on it while it finds its stand.
-    """
+    """The registered Minitaur; each reset applies the disturbance before the robot is set down."""
 
     def __init__(self, disturbance: Disturbance):
         super().__init__(constructor(MINITAUR)())

@@ -158,6 +158,5 @@ def forward_position(env: "PyEnvironment") -> float | None:
     raw = raw_env(env)
     if hasattr(raw, "minitaur"):
         return float(raw.minitaur.GetBasePosition()[0])
-    if hasattr(getattr(raw, "robot", None), "walk_target_x"):
-        return float(raw.robot.body_xyz[0])
-    return None
+    walks = hasattr(getattr(raw, "robot", None), "walk_target_x")
+    return float(raw.robot.body_xyz[0]) if walks else None

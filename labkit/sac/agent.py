@@ -24,10 +24,10 @@ Trained = tuple[tf.keras.optimizers.Optimizer, list[tf.Variable]]  # and what it
 class SeededSacAgent(sac_agent.SacAgent):
     """`SacAgent` with the losses of `losses`, and noise that depends on seed and step only.
 
-    TF-Agents samples actions inside its losses from a stateful, unseeded generator. Here the
-    noise of gradient step k comes from a counter-based generator (Salmon et al. 2011, as
-    `tf.random.stateless_normal`) keyed by (seed, k). So a run can be repeated and resumed, and N
-    replicas use the slices of what one device would draw for the whole batch.
+    TF-Agents' losses draw from a stateful, unseeded generator. Here the noise of gradient step k
+    comes from a counter-based one (Salmon et al. 2011, as `tf.random.stateless_normal`) keyed by
+    (seed, k). So a run can be repeated and resumed, and N replicas use the slices of what one
+    device would draw for the whole batch.
 
     Actor and temperature take one gradient step for every `actor_update_period` of the critics
     (Fujimoto et al. 2018, section 5.2), and share one action of the actor in each state.
@@ -98,10 +98,9 @@ class SeededSacAgent(sac_agent.SacAgent):
         return sample
 
     def noise(self, number: int, rows: int | tf.Tensor) -> tf.Tensor:
-        """The noise of the present gradient step for a global batch of so many rows.
+        """Standard normal `[rows, act] float32` of the present gradient step for a global batch.
 
-        `number` is `CRITIC_NOISE` or `ACTOR_NOISE`. Returns standard normal `[rows, act] float32`;
-        in a replica, its rows `[rows / replicas, act]`.
+        In a replica, its rows `[rows / replicas, act]`. `number`: `CRITIC_NOISE` or `ACTOR_NOISE`.
         """
         counter = tf.cast(self.train_step_counter, tf.int64) * 2 + number
         seed = tf.stack([tf.constant(self._seed, tf.int64), counter])
@@ -125,11 +124,7 @@ def _descend(name: str, loss: tf.Tensor, tape: tf.GradientTape, trained: Trained
 def create_agent(
     config: SACConfig, env: PyEnvironment, strategy: tf.distribute.Strategy
 ) -> SeededSacAgent:
-    """Builds networks, optimizers and agent under the strategy's scope and initialises them.
-
-    Raises:
-        ParameterError: the observation scale has a wrong length.
-    """
+    """Builds networks, optimizers and agent; rejects an observation scale of a wrong length."""
     observation_spec, action_spec, time_step_spec = spec_utils.get_tensor_specs(env)
     (size,) = observation_spec.shape
     if len(config.observation_scale) not in (0, size):
@@ -182,9 +177,9 @@ def _adam(rate: float, config: SACConfig) -> tf.keras.optimizers.Optimizer:
 
 def trained_by(agent: SeededSacAgent) -> list[Trained]:
     """The optimizers of critics, actor and temperature, and what each of them changes."""
-    critics = (agent._critic_network_1, agent._critic_network_2)
+    one, two = agent._critic_network_1, agent._critic_network_2
     return [
-        (agent._critic_optimizer, [v for net in critics for v in net.trainable_variables]),
+        (agent._critic_optimizer, [*one.trainable_variables, *two.trainable_variables]),
         (agent._actor_optimizer, list(agent._actor_network.trainable_variables)),
         (agent._alpha_optimizer, [agent._log_alpha]),
     ]

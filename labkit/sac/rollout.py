@@ -82,9 +82,8 @@ def play(
             found = f"the action at step {step} of the episode is {echo(action)}"
             raise DivergedError(f"{found}: the policy's weights are infinite or not numbers")
         time_step = env.step(action)
-        reward, discount = time_step.reward, time_step.discount
-        transition = Transition(observation, action, reward, discount, time_step.observation)
-        yield transition, bool(time_step.is_last())
+        _, reward, discount, after = time_step
+        yield Transition(observation, action, reward, discount, after), bool(time_step.is_last())
 
 
 @attrs.define(eq=False)
@@ -171,16 +170,12 @@ def evaluate(
     after_episode: Callable[[int], None] = lambda done: None,
     after_step: Callable[[], None] = lambda: None,
 ) -> Evaluation:
-    """Plays `episodes` episodes; the same seed gives the same episodes.
+    """Plays `episodes` episodes; the same seed gives the same episodes. For errors see `play`.
 
     The environment is seeded here: training must not share it. `policy` maps an observation
     `[obs]` to an action `[act]`, and is deterministic for a final score. `after_episode` receives
     the number of finished episodes, for a progress display; `after_step` may raise to stop. In an
     environment without a time limit an episode is cut after `EPISODE_LIMIT` env steps.
-
-    Raises:
-        ParameterError: `env` is of another kind, such as a Gym environment, or `episodes` or `seed`
-            is not allowed. For further errors see `play`.
     """
     if not hasattr(env, "gym"):
         raise invalid("env", env, "what labkit.make_environment(id or MyEnv) returns")
