@@ -169,11 +169,7 @@ class SACConfig:
 
     @classmethod
     def parse(cls, parameters: Mapping[str, Any]) -> "SACConfig":
-        """Checks parameters of a file or a command line; unknown names are rejected too.
-
-        Raises:
-            ParameterError: one line that names the parameter, its value and what is allowed.
-        """
+        """Checks parameters of a file or a command line; unknown names are rejected, too."""
         if not isinstance(parameters, Mapping):
             raise invalid("parameters", parameters, "a dictionary from names to values")
         for name in parameters:

@@ -30,10 +30,7 @@ sys.excepthook = _print_one_line
 
 
 class ParameterError(_OneLineError, ValueError):
-    """A value that labkit rejects before any work; names parameter, value and range.
-
-    A function that "rejects" something raises it.
-    """
+    """A value that labkit "rejects" before any work; names parameter, value and range."""
 
 
 class RunError(_OneLineError, RuntimeError):

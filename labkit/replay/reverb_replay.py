@@ -202,11 +202,7 @@ class ReverbReplay(TransitionWriter):
         return open_dataset(self.address, batch_size, self.sample_timeout, self._recent)
 
     def sample(self, batch_size: int) -> np.ndarray:
-        """Draws rows `[batch_size, width] float32` once.
-
-        Raises:
-            StalledError: the table is empty, or its rate limiter blocked some of them.
-        """
+        """Draws rows `[batch_size, width] float32` once; raises a StalledError if it cannot."""
         # Each new sampler logs its connection. At the time limit the dataset ends or raises.
         with quiet(), contextlib.suppress(tf.errors.DeadlineExceededError):
             for rows, _ in self.dataset(batch_size).take(1).as_numpy_iterator():
@@ -215,10 +211,9 @@ class ReverbReplay(TransitionWriter):
         raise StalledError(f"{what} within {self.sample_timeout} s")
 
     def save(self, target: Path) -> None:
-        """Writes a snapshot to the new directory `target`: items, order, priorities, counters.
+        """Writes items, order, priorities and counters to the new directory `target`.
 
-        Raises:
-            RuntimeError, OSError: it could not be written.
+        Raises a RuntimeError or OSError if it cannot.
         """
         self.flush()
         with quiet():

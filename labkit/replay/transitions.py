@@ -174,8 +174,7 @@ def joined(*datasets: "tf.data.Dataset") -> "tf.data.Dataset":
 def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
     """The dataset without tf.data's autotuning, so that its iterators are freed at once.
 
-    The destructor of an iterator waits for the tuning thread, which sleeps up to a minute: a later
-    cell would hang, wherever Python happens to collect garbage.
+    The destructor of an iterator waits for the tuning thread, which sleeps up to a minute.
     """
     import tensorflow as tf
 
@@ -187,8 +186,7 @@ def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
 def write_npz(file: Path, arrays: Mapping[str, npt.ArrayLike]) -> None:
     """Writes arrays by name for `np.load`; raises an OSError if the disk is full or gone.
 
-    `np.savez` leaves its archive open when a write fails, and Python prints a traceback when it
-    deletes that archive.
+    `np.savez` leaves its archive open when a write fails: Python prints a traceback later.
     """
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
