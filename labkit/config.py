@@ -181,5 +181,4 @@ class SACConfig:
 def check_config(config: Any) -> None:
     """Rejects anything but a configuration, for example a dictionary of parameters."""
     if not isinstance(config, SACConfig):
-        allowed = "an SACConfig, such as SACConfig.parse({'gamma': 0.98})"
-        raise invalid("config", config, allowed)
+        raise invalid("config", config, "an SACConfig, such as SACConfig.parse({'gamma': 0.98})")

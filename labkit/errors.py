@@ -68,11 +68,7 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def storage(path: Path) -> Iterator[None]:
-    """Names a path that cannot be written: the disk is full, read-only, or the folder vanished.
-
-    Raises:
-        StorageError: in place of what the operating system or TensorFlow raises.
-    """
+    """Raises a StorageError, which names `path`, for one of the operating system or TensorFlow."""
     try:
         yield
     except Exception as error:

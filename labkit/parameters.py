@@ -1,7 +1,4 @@
-"""Checked parameters: fields of a configuration, single values, and the parameters of a notebook.
-
-Nothing here imports TensorFlow, so that a wrong value is rejected before any work starts.
-"""
+"""Checked parameters: of a configuration, of a call and of a notebook, before TensorFlow loads."""
 
 import ast
 import difflib
@@ -149,8 +146,7 @@ def numbers(
     def convert(value: Any) -> tuple[float, ...] | None:
         value = literal(value) if isinstance(value, str) else value
         value = value.tolist() if hasattr(value, "tolist") else value  # a NumPy array
-        items = tuple(value) if isinstance(value, list | tuple) else (value,)
-        found = tuple(map(one, items))
+        found = tuple(map(one, value if isinstance(value, list | tuple) else [value]))
         return None if None in found or not whole <= len(found) <= length else found
 
     kind, example = ("1 to {} whole", "(256, 256)") if whole else ("0 to {}", "(3.14, 20)")
@@ -175,9 +171,6 @@ def switch(default: bool, unit: str) -> Any:
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
 
     return _field(default, convert, f"True or False ({unit})")
-
-
-# --- a notebook's parameters
 
 
 def from_notebook(

@@ -32,12 +32,8 @@ def cpu_cores() -> int:
 
 
 def prepare() -> None:
-    """Sets what TensorFlow, gym, pygame and MuJoCo read when they load; safe to repeat.
-
-    Raises:
-        ImportError: this is Windows, whose file locks and processes labkit does not know.
-    """
-    if sys.platform == "win32":
+    """Sets what TensorFlow, gym, pygame and MuJoCo read when they load; safe to repeat."""
+    if sys.platform == "win32":  # labkit does not know its file locks and processes
         raise ImportError("labkit needs Linux or macOS: on Windows use WSL2, or Colab")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # TF-Agents 0.19 is written for Keras 2
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -72,10 +68,7 @@ def prepare() -> None:
 
 
 def bypass_proxy(host: str) -> None:
-    """Has gRPC, and so Reverb, connect to `host` directly, also where a proxy is set.
-
-    Through a proxy for web pages, Reverb's writer would wait without end and without a message.
-    """
+    """Has gRPC connect to `host` past a proxy, where Reverb's writer would wait without end."""
     given = os.environ.get(NO_PROXY) or os.environ.get("no_proxy") or ""
     if host not in given.split(","):
         os.environ[NO_PROXY] = f"{given},{host}".strip(",")
@@ -144,10 +137,7 @@ def seed_everything(seed: int) -> None:
 
 
 def in_background(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-    """Calls `function` in a thread, and returns what will hold its result.
-
-    A call that hangs does not keep the process alive, unlike one in a `ThreadPoolExecutor`.
-    """
+    """Calls `function` in a thread that, unlike an executor's, does not keep the process alive."""
     future: Future[Any] = Future()
 
     def call() -> None:

@@ -61,7 +61,7 @@ def make_strategy(name: str, batch_size: int) -> tf.distribute.Strategy:
 def mirrored(devices: list[str]) -> tf.distribute.MirroredStrategy:
     """A `MirroredStrategy` over these devices, also if the process has made another one before.
 
-    TensorFlow numbers the exchanges between devices from the same start in each strategy, and ends
+    Each strategy numbers its exchanges between devices from the same start, and TensorFlow ends
     with a "shape mismatch" where two of them exchange arrays of other shapes under one number.
     """
     tf.distribute.MirroredStrategy._collective_key_base = next(_KEYS)
@@ -77,10 +77,7 @@ def replica_slice(values: tf.Tensor, replicas: int) -> tf.Tensor:
 
 
 def learner_gpus(strategy: str) -> int:
-    """How many GPUs Ray reserves for the learner: those that its strategy may use.
-
-    With `auto` and a batch that the number of GPUs does not divide, the learner uses fewer.
-    """
+    """How many GPUs Ray reserves for the learner: those that its strategy may use."""
     available = len(tf.config.list_physical_devices("GPU"))
     kind, _, count = strategy.partition(":")
     return min(available, {"cpu": 0, "gpu": 1}.get(kind, int(count or available)))

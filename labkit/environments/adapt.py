@@ -156,7 +156,6 @@ class GymEnvironment(PyEnvironment):
                 np.random.set_bit_generator(global_numpy)
 
     def _observation(self, observation: Any) -> Any:
-        """A checked copy in float32; what is no box is returned as it is."""
         if not isinstance(self.observation_space, gym.spaces.Box):
             return observation
         try:
@@ -189,6 +188,7 @@ class GymnasiumEnv:
 
     def __init__(self, env: Any):
         self.env, self.unwrapped, self.close = env, env.unwrapped, env.close
+        self.render = lambda mode: env.render()  # in the mode with which it was made
         self.action_space, self.observation_space = env.action_space, env.observation_space
         self._seed: int | None = None
         self.reset()  # and a step: a wrong answer is found before any work
@@ -209,10 +209,6 @@ class GymnasiumEnv:
         *others, terminated, truncated, info = _parts(self.env.step(action), "step", names)
         info = {**info, TRUNCATED: truncated and not terminated}
         return *others, terminated or truncated, info
-
-    def render(self, mode: str) -> Any:
-        """What the environment draws, in the mode with which it was made."""
-        return self.env.render()
 
 
 def _parts(answer: Any, method: str, names: str) -> Any:

@@ -29,10 +29,7 @@ class Disturbance:
 
     The battery voltage and the motors' damping stay as drawn. Neither reward nor termination
     depends on the noise. The latency is rounded to physics steps of 2 ms; until the first command
-    of an episode arrives, the robot has the command to stand.
-
-    Raises:
-        ParameterError: a value is not a number or out of range; names the field and its range.
+    of an episode arrives, the robot has the command to stand. A value out of range is rejected.
     """
 
     payload_kg: float = real(0.0, 0, 20, "kg on the base")

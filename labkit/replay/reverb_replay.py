@@ -211,10 +211,7 @@ class ReverbReplay(TransitionWriter):
         raise StalledError(f"{what} within {self.sample_timeout} s")
 
     def save(self, target: Path) -> None:
-        """Writes items, order, priorities and counters to the new directory `target`.
-
-        Raises a RuntimeError or OSError if it cannot.
-        """
+        """Writes a snapshot to the new directory `target`; RuntimeError or OSError if it cannot."""
         self.flush()
         with quiet():
             snapshot = self._client.checkpoint()

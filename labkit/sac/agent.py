@@ -50,8 +50,7 @@ class SeededSacAgent(sac_agent.SacAgent):
             train_actor: False leaves out actor and temperature; their values are NaN.
             critic_loss: makes a scalar of both critics' TD errors, each `[rows] float32`.
 
-        Returns:
-            This replica's part of each scalar: the losses before the step, the entropy −E[log π].
+        Returns this replica's part of each scalar: losses before the step, the entropy −E[log π].
         """
         critics = [_critic(self._critic_network_1), _critic(self._critic_network_2)]
         targets = [_critic(self._target_critic_network_1), _critic(self._target_critic_network_2)]
@@ -86,8 +85,6 @@ class SeededSacAgent(sac_agent.SacAgent):
         return LossInfo(tf.add_n(parts), sac_agent.SacLossInfo(*parts))
 
     def _sampler(self, number: int) -> losses.Sample:
-        """The present policy with the noise of the present step."""
-
         def sample(observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             squashed, _ = self._actor_network(observation, step_type=(), network_state=())
             normal, spec = squashed.input_distribution, self.action_spec

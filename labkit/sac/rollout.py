@@ -34,10 +34,7 @@ def random_policy(action_spec: "BoundedArraySpec", seed: int) -> Policy:
 def load_actor(folder: Path, observation_scale: tuple[float, ...]) -> Actor:
     """The deterministic policy in `folder`, the `policy/` of a run with this observation scale.
 
-    Only its weights are read; nothing of the SavedModel is executed.
-
-    Raises:
-        ParameterError: a file is missing or damaged.
+    Only its weights are read; nothing of the SavedModel is executed. A damaged one is rejected.
     """
     check_no_wildcards("policy", folder)
     with quiet():
