@@ -70,17 +70,15 @@ def play(
     """
     shape, step = env.action_spec().shape, 0
     while not time_step.is_last():
-        observation = time_step.observation
-        action = policy(observation)
-        step += 1
+        before, step = time_step.observation, step + 1
+        action = policy(before)
         if np.shape(action) != shape:
             raise invalid("policy", action, f"a function that returns actions of shape {shape}")
         if not np.isfinite(action).all():
             found = f"the action at step {step} of the episode is {echo(action)}"
             raise DivergedError(f"{found}: the policy's weights are infinite or not numbers")
-        time_step = env.step(action)
-        _, reward, discount, after = time_step
-        yield Transition(observation, action, reward, discount, after), bool(time_step.is_last())
+        _, reward, discount, after = time_step = env.step(action)
+        yield Transition(before, action, reward, discount, after), bool(time_step.is_last())
 
 
 @attrs.define(eq=False)
