@@ -6,6 +6,7 @@ run = labkit.train(config)                           # one process; results unde
 run.metrics()                                        # a pandas table
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from labkit import runtime
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 else:  # TensorFlow takes seconds to load: a wrong parameter is rejected before that
 
     def __getattr__(name):
-        import importlib
-
         if name not in _LAZY:
             raise AttributeError(f"module 'labkit' has no attribute {name!r}")
         return getattr(importlib.import_module(_LAZY[name]), name)

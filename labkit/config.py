@@ -1,7 +1,4 @@
-"""Every hyperparameter of Soft Actor-Critic, with its type, unit and range.
-
-This module imports no TensorFlow, so that a wrong value is rejected before any work starts.
-"""
+"""Every hyperparameter of Soft Actor-Critic, with its type, unit and range; without TensorFlow."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

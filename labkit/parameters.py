@@ -116,8 +116,7 @@ def check_real(
 def check_no_wildcards(name: str, path: object) -> None:
     """Rejects a path that TensorFlow would take for a pattern."""
     if set(str(path)) & set("*?[\\"):
-        allowed = "a path without * ? [ and backslash, which TensorFlow takes for wildcards"
-        raise invalid(name, str(path), allowed)
+        raise invalid(name, str(path), "a path without * ? [ and backslash, TensorFlow's wildcards")
 
 
 def check_path(name: str, value: object, what: str) -> str:

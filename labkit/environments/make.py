@@ -38,8 +38,8 @@ def make_environment(
         max_episode_steps: env steps until the time limit; None takes the registered one, if any.
         bootstrap_time_limits: False makes a truncation a termination, as gym's own time limit
             does, for comparison (Pardo et al. 2018, "Time Limits in Reinforcement Learning").
-        timeout: seconds that the constructor, a reset or a step may take; then the line that hangs
-            is printed, and the process ends. 0 sets no limit.
+        timeout: seconds that the constructor, a reset or a step may take before the process ends
+            and prints the line that hangs. 0 sets no limit.
 
     Raises:
         ParameterError: an unknown id, or an environment that cannot be made or used here.
