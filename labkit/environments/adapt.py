@@ -174,7 +174,7 @@ class GymEnvironment(PyEnvironment):
             number = float(np.asarray(reward).item())  # an array of one number will do
         except (TypeError, ValueError):
             self._broken(f"reward must be one number, got {echo(reward)}")
-        if not abs(number) <= np.finfo(np.float32).max:  # NaN is not, either
+        if not abs(number) <= float(np.finfo(np.float32).max):  # NaN is not, either
             self._broken(f"reward is {number:g}")
         return number
 
@@ -207,8 +207,7 @@ class GymnasiumEnv:
         """Observation, reward, whether the episode is over, and `info` with Gym's mark."""
         names = "observation, reward, terminated, truncated, info"
         *others, terminated, truncated, info = _parts(self.env.step(action), "step", names)
-        info = {**info, TRUNCATED: truncated and not terminated}
-        return *others, terminated or truncated, info
+        return *others, terminated or truncated, {**info, TRUNCATED: truncated and not terminated}
 
 
 def _parts(answer: Any, method: str, names: str) -> Any:

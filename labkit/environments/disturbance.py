@@ -1,8 +1,7 @@
 """The Minitaur with disturbances: a payload, ice, weak motors, noisy sensors, late commands.
 
-The environment's own randomizer, with which a policy was trained, still draws masses, friction,
-battery voltage and motor damping at each reset; a disturbance then changes what was drawn. A seed
-gives the same robot with every disturbance, so that episodes can be compared in pairs.
+The environment's own randomizer still draws masses, friction, battery voltage and motor damping at
+each reset; a disturbance changes what was drawn. So a seed gives the same robot with every one.
 """
 
 from collections import deque
