@@ -191,5 +191,4 @@ def evaluate(
         distance = np.nan if start is None or end is None else end - start
         rows.append((total, float(length), distance))
         after_episode(done)
-    returns, lengths, distances = zip(*rows, strict=True)
-    return Evaluation(returns, lengths, distances)
+    return Evaluation(*zip(*rows, strict=True))
