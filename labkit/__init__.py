@@ -6,6 +6,7 @@ run = labkit.train(config)                           # one process; results unde
 run.metrics()                                        # a pandas table
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from labkit import runtime
@@ -20,15 +21,19 @@ if TYPE_CHECKING:
     from labkit.sac.rollout import evaluate
     from labkit.training.local import train
     from labkit.training.run import Run, open_run, start_run
+else:  # TensorFlow takes seconds to load: a wrong parameter is rejected before that
+
+    def __getattr__(name):
+        if name not in _LAZY:
+            raise AttributeError(f"module 'labkit' has no attribute {name!r}")
+        return getattr(importlib.import_module(_LAZY[name]), name)
+
 
 runtime.prepare()
 
 __version__ = "0.2.0"
 __all__ = ["ActorPolicy", "ParameterError", "Run", "RunError", "SACConfig", "evaluate"]
 __all__ += ["make_environment", "open_run", "quiet", "start_run", "train", "train_on_ray"]
-
-# TensorFlow takes seconds to load, so these names load on first use: a wrong parameter is rejected
-# before that.
 _LAZY = {
     "ActorPolicy": "labkit.sac.actor",
     "Run": "labkit.training.run",
@@ -39,16 +44,6 @@ _LAZY = {
     "train": "labkit.training.local",
     "train_on_ray": "labkit.distributed.driver",
 }
-
-
-if not TYPE_CHECKING:  # a type checker would accept any name
-
-    def __getattr__(name):
-        import importlib
-
-        if name not in _LAZY:
-            raise AttributeError(f"module 'labkit' has no attribute {name!r}")
-        return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

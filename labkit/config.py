@@ -1,7 +1,4 @@
-"""Every hyperparameter of Soft Actor-Critic, with its type, unit and range.
-
-This module imports no TensorFlow, so that a wrong value is rejected before any work starts.
-"""
+"""Every hyperparameter of Soft Actor-Critic, with its type, unit and range; without TensorFlow."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,8 +6,7 @@ from typing import Any, NamedTuple
 import attrs
 import numpy as np
 
-from labkit import parameters as checks
-from labkit.parameters import MANY, integer, numbers, real, switch, text, unknown
+from labkit.parameters import MANY, grouped, integer, invalid, numbers, real, switch, text, unknown
 
 MINITAUR_NAME = "MinitaurBulletEnv-v0"
 
@@ -20,12 +16,11 @@ class Reflection(NamedTuple):
 
     Mishra et al. (2019), "Augmenting Learning Using Symmetry in a Biologically-Inspired Domain",
     train a quadruped off-policy on transitions and on their reflections. Here each gradient step
-    reflects every second row of its batch, so the replay table holds real transitions only.
-
-    Number i of the reflected observation is `observation_signs[i]` times number
-    `observation_order[i]` of the observation. The same holds for actions. The reward is the same.
+    reflects every second row of its batch, so the replay table holds real transitions only. The
+    reward is the same.
     """
 
+    # Number i of the reflection is signs[i] times number order[i].
     observation_order: tuple[int, ...]  # [obs]
     observation_signs: tuple[int, ...]  # [obs], each 1 or -1
     action_order: tuple[int, ...]  # [act]
@@ -39,12 +34,11 @@ class Reflection(NamedTuple):
     @property
     def of_row(self) -> tuple[np.ndarray, np.ndarray]:
         """Order `[width] int32` and signs `[width] float32` of a row; see `transitions.Layout`."""
-        size, actions = self.sizes
+        size, reward = len(self.observation_order), sum(self.sizes)
         observation, action = np.array(self.observation_order), np.array(self.action_order)
-        kept = np.arange(size + actions, size + actions + 2)  # reward and discount
-        order = [observation, size + action, kept, size + actions + 2 + observation]
-        signs = [self.observation_signs, self.action_signs, (1, 1), self.observation_signs]
-        return np.concatenate(order).astype(np.int32), np.concatenate(signs).astype(np.float32)
+        order = np.r_[observation, size + action, reward, reward + 1, reward + 2 + observation]
+        signs = np.r_[self.observation_signs, self.action_signs, 1, 1, self.observation_signs]
+        return order.astype(np.int32), signs.astype(np.float32)
 
 
 # The legs are front left, back left, front right, back right. Each has a left and a right motor;
@@ -88,6 +82,7 @@ MINITAUR: dict[str, Any] = {
 FREE_TO_CHANGE = ("strategy", "checkpoint_interval", "checkpoint_seconds", "environment_timeout")
 STRATEGIES = "'auto', 'cpu', 'gpu', 'mirrored' or 'mirrored:N' with N from 1 to 64"
 STRATEGY_PATTERN = r"auto|cpu|gpu|mirrored(:([1-9]|[1-5]\d|6[0-4]))?"
+LAYERS = (8, 1, 16_384, "units of each layer")
 
 
 @attrs.frozen(kw_only=True)
@@ -96,10 +91,7 @@ class SACConfig:
 
     A parameter that is not given, or None, has the default below; for the Minitaur, that of
     `MINITAUR`. A whole float is accepted for an integer (papermill passes `1e6` as `1000000.0`),
-    and so is a number or tuple as text.
-
-    Raises:
-        ParameterError: for the first field that is not allowed, in the order below.
+    and so is a number or tuple as text. The first field that is not allowed is rejected.
     """
 
     # Run
@@ -114,24 +106,17 @@ class SACConfig:
     bootstrap_time_limits: bool = switch(True, "a time limit truncates, it does not terminate")
     replay: str = text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'")
     replay_buffer_capacity: int = integer(1_000_000, 1, 100_000_000, "transitions")
-    recent_transitions: int = integer(
-        0, 0, 100_000_000, "newest transitions that give half of each batch; 0: no preference"
-    )
-    symmetry_augmentation: bool = switch(
-        False, "half of each batch is reflected: left and right are swapped"
-    )
+    recent_transitions: int = integer(0, 0, 100_000_000, "newest ones, half of each batch; 0: none")
+    symmetry_augmentation: bool = switch(False, "swap left and right in half of each batch")
     batch_size: int = integer(256, 1, 1_000_000, "transitions, over all replicas")
     steps_per_call: int = integer(10, 1, 1_000, "gradient steps in one TensorFlow call")
     # Loss and optimizers
     critic_learning_rate: float = real(3e-4, 0, 1, "Adam step size", above=True)
     actor_learning_rate: float = real(3e-4, 0, 1, "Adam step size", above=True)
     alpha_learning_rate: float = real(3e-4, 0, 1, "Adam step size", above=True)
-    learning_rate_decay_steps: int = integer(
-        0, 0, MANY, "steps of an optimizer that halve its learning rate, 0 for no decay"
-    )
-    actor_update_period: int = integer(
-        1, 1, 1_000, "gradient steps of the critics for each of the actor"
-    )
+    # Steps of an optimizer that halve its learning rate
+    learning_rate_decay_steps: int = integer(0, 0, MANY, "steps, 0 for no decay")
+    actor_update_period: int = integer(1, 1, 1_000, "steps of the critics for each of the actor")
     target_update_tau: float = real(0.005, 0, 1, "share of the new weights", above=True)
     target_update_period: int = integer(1, 1, 1_000_000, "gradient steps")
     gamma: float = real(0.99, 0, 1, "discount per env step")
@@ -140,15 +125,10 @@ class SACConfig:
     # None: −0.5 nats for each dimension of the action, as in TF-Agents
     target_entropy: float | None = real(None, -1e6, 1e6, "nats")
     # Networks
-    observation_scale: tuple[float, ...] = numbers(
-        (), 100_000, 1e-9, 1e9, "divisor of each observation; empty: as they are", whole=False
-    )
-    actor_fc_layer_params: tuple[int, ...] = numbers(
-        (256, 256), 8, 1, 16_384, "units of each layer", whole=True
-    )
-    critic_joint_fc_layer_params: tuple[int, ...] = numbers(
-        (256, 256), 8, 1, 16_384, "units of each layer", whole=True
-    )
+    # Divisor of each observation; empty: as they are
+    observation_scale: tuple[float, ...] = numbers((), 100_000, 1e-9, 1e9, "divisors")
+    actor_fc_layer_params: tuple[int, ...] = numbers((256, 256), *LAYERS, whole=True)
+    critic_joint_fc_layer_params: tuple[int, ...] = numbers((256, 256), *LAYERS, whole=True)
     # Removes the scale of a layer's input: harmless with 36 inputs, not with one or two
     critic_layer_norm: bool = switch(False, "normalise each hidden layer of the critics")
     # Logging and evaluation; an interval of 0 means only after the last gradient step
@@ -163,27 +143,16 @@ class SACConfig:
 
     def defaults(self) -> Mapping[str, Any]:
         """The values of fields that are left open, where they differ from those above."""
-        on_minitaur = getattr(self, "env_name", None) == MINITAUR_NAME
-        return MINITAUR if on_minitaur else {}
+        return MINITAUR if getattr(self, "env_name", None) == MINITAUR_NAME else {}
 
     def __attrs_post_init__(self) -> None:
         if self.replay_buffer_capacity < self.batch_size:
-            allowed = f"at least `batch_size` = {checks.grouped(self.batch_size)} (transitions)"
-            raise checks.invalid("replay_buffer_capacity", self.replay_buffer_capacity, allowed)
+            allowed = f"at least `batch_size` = {grouped(self.batch_size)} (transitions)"
+            raise invalid("replay_buffer_capacity", self.replay_buffer_capacity, allowed)
         if self.symmetry_augmentation and self.env_name not in REFLECTIONS:
             known = " and ".join(REFLECTIONS)
             allowed = f"False for {self.env_name}: labkit has the reflection of {known} only"
-            raise checks.invalid("symmetry_augmentation", True, allowed)
-
-    def check_scale(self, size: int) -> None:
-        """Rejects an observation scale that does not fit observations of `size` numbers.
-
-        Raises:
-            ParameterError: names how many divisors there must be.
-        """
-        if len(self.observation_scale) not in (0, size):
-            allowed = f"{size} numbers for {self.env_name}, or empty"
-            raise checks.invalid("observation_scale", self.observation_scale, allowed)
+            raise invalid("symmetry_augmentation", True, allowed)
 
     @property
     def reflection(self) -> Reflection | None:
@@ -197,38 +166,16 @@ class SACConfig:
 
     @classmethod
     def parse(cls, parameters: Mapping[str, Any]) -> "SACConfig":
-        """Checks parameters of a file or a command line; unknown names are rejected too.
-
-        Raises:
-            ParameterError: one line that names the parameter, its value and what is allowed.
-        """
+        """Checks parameters of a file or a command line; unknown names are rejected, too."""
         if not isinstance(parameters, Mapping):
-            raise checks.invalid("parameters", parameters, "a dictionary from names to values")
+            raise invalid("parameters", parameters, "a dictionary from names to values")
         for name in parameters:
             if name not in cls.names():
                 raise unknown(name, cls.names())
         return cls(**parameters)
 
-    @classmethod
-    def from_notebook(
-        cls, namespace: Mapping[str, Any], others: tuple[str, ...] = ()
-    ) -> "SACConfig":
-        """Checks a notebook's parameters: `SACConfig.from_notebook(globals())`.
-
-        `others` are the names of its further parameters; whatever is not a field is left alone.
-
-        Raises:
-            ParameterError: as `parse`; also for a mistyped name in a parameters cell.
-        """
-        return cls(**checks.from_notebook(namespace, cls.names(), others))
-
 
 def check_config(config: Any) -> None:
-    """Rejects anything but a configuration, for example a dictionary of parameters.
-
-    Raises:
-        ParameterError: says what to pass.
-    """
+    """Rejects anything but a configuration, for example a dictionary of parameters."""
     if not isinstance(config, SACConfig):
-        allowed = "an SACConfig, such as SACConfig.parse({'gamma': 0.98})"
-        raise checks.invalid("config", config, allowed)
+        raise invalid("config", config, "an SACConfig, such as SACConfig.parse({'gamma': 0.98})")

@@ -10,10 +10,9 @@ START_SECONDS = 180  # for a process that is being started, on a busy machine
 
 
 class _OneLineError(Exception):
-    """A notebook shows the message in place of a traceback: our stack frames would hide it."""
+    """Shown without a traceback: our stack frames would hide the message."""
 
-    def _render_traceback_(self) -> list[str]:
-        # IPython calls this in place of printing a traceback.
+    def _render_traceback_(self) -> list[str]:  # for IPython
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -21,7 +20,6 @@ _excepthook = sys.excepthook
 
 
 def _print_one_line(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """In a script, our stack frames would hide the message as well."""
     if isinstance(error, _OneLineError):
         print(f"{kind.__name__}: {error}", file=sys.stderr)
     else:
@@ -32,10 +30,7 @@ sys.excepthook = _print_one_line
 
 
 class ParameterError(_OneLineError, ValueError):
-    """A value that labkit rejects before any work; names parameter, value and range.
-
-    A function that "rejects" something raises it.
-    """
+    """A value that labkit "rejects" before any work; names parameter, value and range."""
 
 
 class RunError(_OneLineError, RuntimeError):
@@ -73,17 +68,11 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def storage(path: Path) -> Iterator[None]:
-    """Names a path that cannot be written: the disk is full, read-only, or the folder vanished.
-
-    Raises:
-        StorageError: in place of what the operating system or TensorFlow raises.
-    """
+    """Raises a StorageError, which names `path`, for one of the operating system or TensorFlow."""
     try:
         yield
-    except OSError as error:
-        reason = error.strerror or first_line(error)
-        raise StorageError(f"{path} cannot be written ({reason})") from None
     except Exception as error:
-        if not type(error).__module__.startswith("tensorflow"):
+        if not isinstance(error, OSError) and not type(error).__module__.startswith("tensorflow"):
             raise
-        raise StorageError(f"{path} cannot be written ({first_line(error)})") from None
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise StorageError(f"{path} cannot be written ({reason})") from None

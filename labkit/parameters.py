@@ -1,11 +1,7 @@
-"""Checked parameters: fields of a configuration, single values, and the parameters of a notebook.
-
-Nothing here imports TensorFlow, so that a wrong value is rejected before any work starts.
-"""
+"""Checked parameters: of a configuration, of a call and of a notebook, before TensorFlow loads."""
 
 import ast
 import difflib
-import math
 import re
 import reprlib
 from collections.abc import Callable, Collection, Mapping
@@ -33,13 +29,9 @@ def echo(value: object) -> str:
 def unknown(name: object, known: Collection[str]) -> ParameterError:
     """The error for a parameter that does not exist; it names the closest one that does."""
     shown = name if isinstance(name, str) and name.isidentifier() else echo(name)
-    return ParameterError(f"`{shown}` is not a parameter{did_you_mean(str(name), known)}")
-
-
-def did_you_mean(name: str, known: Collection[str]) -> str:
-    """`; did you mean 'x'?` for the closest known name, or an empty string."""
-    match = difflib.get_close_matches(name[:MAX_ECHO], known, n=1, cutoff=0.5)
-    return f"; did you mean {match[0]!r}?" if match else ""
+    match = difflib.get_close_matches(str(name)[:MAX_ECHO], known, n=1, cutoff=0.5)
+    hint = f"; did you mean {match[0]!r}?" if match else ""
+    return ParameterError(f"`{shown}` is not a parameter{hint}")
 
 
 def grouped(number: float) -> str:
@@ -54,45 +46,29 @@ def brief(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# --- rules for values
+def _checked(name: str, value: object, convert: Callable[[Any], Any], allowed: str) -> Any:
+    """The converted value; rejects one that `convert` makes None."""
+    converted = convert(value)
+    if converted is None:
+        raise invalid(name, value, allowed)
+    return converted
 
 
-@attrs.frozen
-class Rule:
-    """Which values are allowed.
+def _field(default: Any, convert: Callable[[Any], Any], allowed: str) -> Any:
+    """An attrs field. Returns `Any`, so that a class can annotate it with the checked type.
 
-    `convert` returns the checked value, or None for one that is not `allowed`.
+    A value that is not given, or None (`None` as text, too, from papermill), becomes the one that
+    the instance's `defaults()` has for the field, if it has this method, else `default`.
     """
 
-    convert: Callable[[Any], Any]
-    allowed: str
+    def check(value: Any, instance: Any, field: attrs.Attribute) -> Any:
+        if value is None or (isinstance(value, str) and value == "None"):
+            special = instance.defaults() if hasattr(instance, "defaults") else {}
+            value = special.get(field.name, default)
+        return None if value is None else _checked(field.name, value, convert, allowed)
 
-    def check(self, name: str, value: object) -> Any:
-        """The checked value.
-
-        Raises:
-            ParameterError: it is not allowed.
-        """
-        converted = self.convert(value)
-        if converted is None:
-            raise invalid(name, value, self.allowed)
-        return converted
-
-    def field(self, default: Any) -> Any:
-        """An attrs field. Returns `Any`, so that a class can annotate it with the checked type.
-
-        A value that is not given, or None (`None` as text, too, from papermill), becomes the one
-        that the instance's `defaults()` has for the field, if it has this method, else `default`.
-        """
-
-        def convert(value: Any, instance: Any, field: attrs.Attribute) -> Any:
-            if value is None or (isinstance(value, str) and value == "None"):
-                special = instance.defaults() if hasattr(instance, "defaults") else {}
-                value = special.get(field.name, default)
-            return None if value is None else self.check(field.name, value)
-
-        converter = attrs.Converter(convert, takes_self=True, takes_field=True)
-        return attrs.field(default=None, converter=converter, metadata={"default": default})
+    converter = attrs.Converter(check, takes_self=True, takes_field=True)
+    return attrs.field(default=None, converter=converter, metadata={"default": default})
 
 
 def literal(text: str, otherwise: Any = None) -> Any:
@@ -103,114 +79,78 @@ def literal(text: str, otherwise: Any = None) -> Any:
         return otherwise
 
 
-def _number(value: Any) -> float | int | None:
-    """A finite number from a number or from text, else None. Truth values are not numbers."""
-    value = literal(value) if isinstance(value, str) else value
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
-        return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if not math.isfinite(number):
-        return None
-    return int(number) if number.is_integer() else number
-
-
-def whole_number(low: int, high: int, unit: str) -> Rule:
-    """A whole number from `low` to `high`; papermill passes `1e4` as `10000.0`."""
-
-    def convert(value: Any) -> int | None:
-        number = _number(value)
-        return number if isinstance(number, int) and low <= number <= high else None
-
-    return Rule(convert, f"a whole number from {grouped(low)} to {grouped(high)} ({unit})")
-
-
-def real_number(low: float, high: float, unit: str, above: bool = False) -> Rule:
-    """A number from `low` to `high`; with `above`, `low` itself is not allowed."""
+def _number(low: float, high: float, unit: str, whole: bool = False, above: bool = False) -> Any:
+    """Converts what is a number from `low` to `high`, and says what is allowed."""
 
     def convert(value: Any) -> float | None:
-        number = _number(value)
-        inside = number is not None and low <= number <= high and not (above and number == low)
-        return float(number) if number is not None and inside else None
+        value = literal(value) if isinstance(value, str) else value
+        if isinstance(value, bool) or not hasattr(value, "__float__"):
+            return None
+        try:
+            number = float(value)  # papermill passes `1e4` as `10000.0`
+        except (TypeError, ValueError, OverflowError):
+            return None
+        inside = low < number <= high if above else low <= number <= high  # never if NaN
+        if not inside or (whole and not number.is_integer()):
+            return None
+        return int(number) if whole else number
 
+    if whole:
+        return convert, f"a whole number from {grouped(low)} to {grouped(high)} ({unit})"
     bound = f"above {low:g} and up to {high:g}" if above else f"from {low:g} to {high:g}"
-    return Rule(convert, f"a number {bound} ({unit})")
+    return convert, f"a number {bound} ({unit})"
 
 
 def check_int(name: str, value: object, low: int, high: int, unit: str) -> int:
-    """A notebook's parameter or an argument as a whole number.
-
-    Raises:
-        ParameterError: it is not a whole number, or out of range.
-    """
-    return whole_number(low, high, unit).check(name, value)
+    """Rejects a notebook's parameter or an argument that is no whole number from low to high."""
+    return _checked(name, value, *_number(low, high, unit, whole=True))
 
 
 def check_real(
-    name: str, value: object, low: float, high: float, unit: str, *, above: bool = False
+    name: str, value: object, low: float, high: float, unit: str, above: bool = False
 ) -> float:
-    """A notebook's parameter or an argument as a number; `above`: `low` itself is not allowed.
-
-    Raises:
-        ParameterError: it is not a number, or out of range.
-    """
-    return real_number(low, high, unit, above).check(name, value)
+    """Rejects what is no number from low to high; with `above`, low itself is not allowed."""
+    return _checked(name, value, *_number(low, high, unit, above=above))
 
 
 def check_no_wildcards(name: str, path: object) -> None:
-    """Rejects a path that TensorFlow would take for a pattern.
-
-    Raises:
-        ParameterError: it has * ? [ or a backslash.
-    """
+    """Rejects a path that TensorFlow would take for a pattern."""
     if set(str(path)) & set("*?[\\"):
-        allowed = "a path without * ? [ and backslash, which TensorFlow takes for wildcards"
-        raise invalid(name, str(path), allowed)
+        raise invalid(name, str(path), "a path without * ? [ and backslash, TensorFlow's wildcards")
 
 
 def check_path(name: str, value: object, what: str) -> str:
-    """A notebook's parameter as the path of `what`, which need not exist.
-
-    Raises:
-        ParameterError: it is not text, or empty.
-    """
+    """Rejects a notebook's parameter that is not the path of `what`, which need not exist."""
     if not isinstance(value, str) or not value.strip():
         raise invalid(name, value, f"the path of {what}")
     return value
 
 
-# --- fields of a configuration
-
-
 def integer(default: int, low: int, high: int, unit: str) -> Any:
     """A field: a whole number from `low` to `high`."""
-    return whole_number(low, high, unit).field(default)
+    return _field(default, *_number(low, high, unit, whole=True))
 
 
 def real(default: float | None, low: float, high: float, unit: str, above: bool = False) -> Any:
     """A field: a number from `low` to `high`; with `above`, `low` itself is not allowed."""
-    return real_number(low, high, unit, above).field(default)
+    return _field(default, *_number(low, high, unit, above=above))
 
 
 def numbers(
-    default: tuple[float, ...], length: int, low: float, high: float, unit: str, *, whole: bool
+    default: tuple[float, ...], length: int, low: float, high: float, unit: str, whole: bool = False
 ) -> Any:
     """A field: a tuple of at most `length` numbers; if `whole`, at least one whole number."""
-    one = whole_number(int(low), int(high), unit) if whole else real_number(low, high, unit)
+    one, _ = _number(low, high, unit, whole)
 
     def convert(value: Any) -> tuple[float, ...] | None:
         value = literal(value) if isinstance(value, str) else value
         value = value.tolist() if hasattr(value, "tolist") else value  # a NumPy array
-        items = tuple(value) if isinstance(value, list | tuple) else (value,)
-        found = tuple(map(one.convert, items))
+        found = tuple(map(one, value if isinstance(value, list | tuple) else [value]))
         return None if None in found or not whole <= len(found) <= length else found
 
-    kind = f"{'1' if whole else '0'} to {length} {'whole numbers' if whole else 'numbers'}"
-    example = "(256, 256)" if whole else "(3.14, 20)"
-    allowed = f"{kind} from {low:g} to {high:g} ({unit}), such as {example}"
-    return Rule(convert, allowed).field(default)
+    kind, example = ("1 to {} whole", "(256, 256)") if whole else ("0 to {}", "(3.14, 20)")
+    bounds = f"{kind.format(length)} numbers from {low:g} to {high:g}"
+    return _field(default, convert, f"{bounds} ({unit}), such as {example}")
 
 
 def text(default: str, pattern: str, allowed: str) -> Any:
@@ -219,7 +159,7 @@ def text(default: str, pattern: str, allowed: str) -> Any:
     def convert(value: Any) -> str | None:
         return value if isinstance(value, str) and re.fullmatch(pattern, value) else None
 
-    return Rule(convert, allowed).field(default)
+    return _field(default, convert, allowed)
 
 
 def switch(default: bool, unit: str) -> Any:
@@ -229,10 +169,7 @@ def switch(default: bool, unit: str) -> Any:
         text = value if isinstance(value, str) else echo(value)
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
 
-    return Rule(convert, f"True or False ({unit})").field(default)
-
-
-# --- a notebook's parameters
+    return _field(default, convert, f"True or False ({unit})")
 
 
 def from_notebook(
@@ -240,13 +177,10 @@ def from_notebook(
 ) -> dict[str, Any]:
     """Reads a notebook's parameters: `from_notebook(globals(), names of the fields)`.
 
-    Returns name → value of the fields that the namespace holds. A mistyped name would silently
-    leave the default in place. So every name must be a field or one of `others` in the cell that
-    papermill injects, which begins with `# Parameters`, and in the notebook's own parameters cell:
-    the newest one that consists of assignments only, at least three of them to known names.
-
-    Raises:
-        ParameterError: one of these cells assigns another name.
+    Returns name → value of the fields that the namespace holds. Rejects another name than those of
+    fields and `others`, which would silently leave a default in place, in the cell that papermill
+    injects, which begins with `# Parameters`, and in the notebook's own parameters cell: the newest
+    one that consists of assignments only, at least three of them to known names.
     """
     known = {*fields, *others}
     for source in reversed(namespace.get("In", ())):
@@ -265,9 +199,6 @@ def check_names(namespace: Mapping[str, Any]) -> None:
 
     The notebook's own parameters cell annotates each parameter, as in `seed: int = 0`. A cell that
     papermill injects may assign these names only.
-
-    Raises:
-        ParameterError: it assigns another name.
     """
     from_notebook(namespace, (), namespace.get("__annotations__", {}))
 

@@ -15,43 +15,36 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 import threadpoolctl
 
 from labkit.errors import ParameterError
 
-Result = TypeVar("Result")
-NO_PROXY = ("no_grpc_proxy", "no_proxy")  # gRPC reads the lower-case names
+NO_PROXY = "no_grpc_proxy"  # gRPC reads the lower-case name
 _hiding = threading.Lock()  # held while the output is redirected
 
 
 def cpu_cores() -> int:
     """The CPU cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    all_cores = os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else all_cores
 
 
 def prepare() -> None:
-    """Sets what TensorFlow, gym, pygame and MuJoCo read when they load; safe to repeat.
-
-    Raises:
-        ImportError: this is Windows, whose file locks and processes labkit does not know.
-    """
-    if sys.platform == "win32":
+    """Sets what TensorFlow, gym, pygame and MuJoCo read when they load; safe to repeat."""
+    if sys.platform == "win32":  # labkit does not know its file locks and processes
         raise ImportError("labkit needs Linux or macOS: on Windows use WSL2, or Colab")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # TF-Agents 0.19 is written for Keras 2
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     bypass_proxy("localhost")  # where Reverb's server is, unless it is on another host of Ray
     # NumPy evaluates one observation at a time: with two threads for its products, a training
-    # takes half as much CPU again. NumPy reads this only once, when it is imported.
+    # takes half as much CPU again. It reads this only once, when it is imported.
     threads = os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if "numpy" in sys.modules and threads.isdigit():
         threadpoolctl.threadpool_limits(int(threads), "blas")
-    # A product of 256 × 256 weights is too small to be split: on two cores, two threads used
-    # about a tenth more CPU per iteration and slowed down the physics beside it.
+    # A product of 256 × 256 weights is too small to be split: two threads took a tenth more CPU.
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     # MuJoCo draws with EGL without a display. If it is told to, and EGL is missing, even its import
     # fails; if it is told nothing, its second attempt to draw ends the process.
@@ -68,21 +61,17 @@ def prepare() -> None:
         gym_notices.notices.notices.clear()
     for name in ("absl", "tensorflow"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    noisy = ("gym", "gymnasium", "pygame", "pkg_resources", "tensorflow_probability", "tf_agents")
-    for module in noisy:
-        warnings.filterwarnings("ignore", module=rf"{module}(\.|$)")
-    warnings.filterwarnings("ignore", message=r".*(Box bound precision|pkg_resources).*")
-    warnings.filterwarnings("ignore", message="Encoding a StructuredValue")
+    noisy = "gym|gymnasium|pygame|pkg_resources|tensorflow_probability|tf_agents"
+    warnings.filterwarnings("ignore", module=rf"({noisy})(\.|$)")
+    known = ".*(Box bound precision|pkg_resources|Encoding a StructuredValue)"
+    warnings.filterwarnings("ignore", message=known)
 
 
 def bypass_proxy(host: str) -> None:
-    """Has gRPC, and so Reverb, connect to `host` directly, also where a proxy is set.
-
-    Through a proxy for web pages, Reverb's writer would wait without end and without a message.
-    """
-    given = os.environ.get(NO_PROXY[0]) or os.environ.get(NO_PROXY[1]) or ""
+    """Has gRPC connect to `host` past a proxy, where Reverb's writer would wait without end."""
+    given = os.environ.get(NO_PROXY) or os.environ.get("no_proxy") or ""
     if host not in given.split(","):
-        os.environ[NO_PROXY[0]] = f"{given},{host}".strip(",")
+        os.environ[NO_PROXY] = f"{given},{host}".strip(",")
 
 
 def _loads(library: str) -> bool:
@@ -98,9 +87,8 @@ def _loads(library: str) -> bool:
 def quiet() -> Iterator[None]:
     """Hides what Python and native code print inside the block.
 
-    It is shown after all if the block raises an exception, other than a `ParameterError`.
-
-    Reverb, PyBullet and CUDA write to file descriptors 1 and 2, past Python's redirection.
+    It is shown after all if the block raises an exception, other than a `ParameterError`. Reverb,
+    PyBullet and CUDA write to file descriptors 1 and 2, past Python's redirection.
     """
     if not _hiding.acquire(blocking=False):  # a block around this one, or in another thread
         yield
@@ -148,13 +136,9 @@ def seed_everything(seed: int) -> None:
     tf.keras.utils.set_random_seed(seed)
 
 
-def in_background(function: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-    """Calls `function` in a thread, and returns what will hold its result.
-
-    A call that hangs inside TensorFlow or Reverb does not keep the process alive; Python waits for
-    the threads of a `ThreadPoolExecutor` before it exits.
-    """
-    future: Future[Result] = Future()
+def in_background(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+    """Calls `function` in a thread that, unlike an executor's, does not keep the process alive."""
+    future: Future[Any] = Future()
 
     def call() -> None:
         try:

@@ -4,7 +4,7 @@ import gym
 import numpy as np
 import pytest
 
-from labkit.sac.saved_policy import load_actor
+from labkit.sac.rollout import load_actor
 
 BEST_ACTION = 0.5
 GAMMA = 0.9

@@ -27,7 +27,7 @@ from labkit.parameters import invalid
 from labkit.plotting import video
 from labkit.runtime import quiet
 from labkit.sac import actor
-from labkit.sac.saved_policy import load_actor
+from labkit.sac.rollout import load_actor
 from labkit.training.records import (
     describe,
     differences,

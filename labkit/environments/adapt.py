@@ -21,7 +21,6 @@ from labkit.errors import BrokenEnvironmentError
 from labkit.parameters import echo, invalid
 from labkit.runtime import quiet
 
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 TRUNCATED = "TimeLimit.truncated"  # Gym's mark in `info`
 # Held while the global generators belong to one environment: another thread would use them, too.
 GENERATORS = threading.RLock()
@@ -33,9 +32,8 @@ class GymEnvironment(PyEnvironment):
     - Observations in a box are copied as float32 `[obs]`: an environment may return the buffer that
       its next step changes. It gets a copy of the action `[act] float32`, in its own dtype and
       within its bounds. Other spaces stay as they are.
-    - The environment has its own copy of Python's and NumPy's global random generators. The
-      Minitaur's randomizer draws from them at each reset, and `env.seed` does not reach it. Without
-      the copy, an evaluation between two training steps would change what training sees next.
+    - The environment has its own copy of Python's and NumPy's global random generators, from which
+      the Minitaur draws at each reset. Else an evaluation would change what training sees next.
     - `limit`, in env steps, replaces every other time limit; None takes the smallest one.
 
     Raises:
@@ -65,11 +63,9 @@ class GymEnvironment(PyEnvironment):
                 env._max_episode_steps = sys.maxsize if limit else own
             env = env.env
         self.max_episode_steps = limit or min(limits, default=None)
-        self.action_space = _own_space(self.env, "action_space", "f")
         self._takes: Any = self.env.action_space
+        self.action_space = _own_space(self.env, "action_space", "f")
         self.observation_space = _own_space(self.env, "observation_space", "fiub")
-        self._action_spec = spec_from_gym_space(self.action_space, name="action")
-        self._observation_spec = spec_from_gym_space(self.observation_space, name="observation")
 
     @property
     def gym(self) -> "GymEnvironment":
@@ -78,11 +74,11 @@ class GymEnvironment(PyEnvironment):
 
     def action_spec(self) -> Any:
         """The action, `[act] float32` unless the space is no box of real numbers."""
-        return self._action_spec
+        return spec_from_gym_space(self.action_space, name="action")
 
     def observation_spec(self) -> Any:
         """The observation, `[obs] float32` unless the space is no box."""
-        return self._observation_spec
+        return spec_from_gym_space(self.observation_space, name="observation")
 
     def seed(self, seed: int | None = None) -> None:
         """Seeds its copy of the global generators, its action space, then the environment."""
@@ -94,9 +90,8 @@ class GymEnvironment(PyEnvironment):
 
     def get_state(self) -> dict[str, Any]:
         """Its copy of the global generators, as numbers and text for JSON."""
-        inner = self._numpy_generator.state["state"]
-        state = {"key": inner["key"].tolist(), "pos": int(inner["pos"])}
-        return {"python": self._python_state, "numpy": state}
+        state = self._numpy_generator.state["state"]
+        return {"python": self._python_state, "numpy": {**state, "key": state["key"].tolist()}}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_state` returned, also after it was stored as JSON."""
@@ -140,12 +135,11 @@ class GymEnvironment(PyEnvironment):
     def _in_use(self) -> Iterator[None]:
         """The environment may run in this block, for `timeout` seconds, with its generators.
 
-        After that time `faulthandler` prints where each thread is and ends the process, even in a
-        call that holds Python's lock. Arming and cancelling takes 40 µs.
+        After that time `faulthandler` ends the process, even in a call that holds Python's lock.
         """
         with GENERATORS:
-            process = os.getpid()
-            global_python, global_numpy = random.getstate(), np.random.get_bit_generator()
+            process, global_python = os.getpid(), random.getstate()
+            global_numpy = np.random.get_bit_generator()
             random.setstate(self._python_state)
             np.random.set_bit_generator(self._numpy_generator)
             if self.timeout:
@@ -162,7 +156,6 @@ class GymEnvironment(PyEnvironment):
                 np.random.set_bit_generator(global_numpy)
 
     def _observation(self, observation: Any) -> Any:
-        """A checked copy in float32; what is no box is returned as it is."""
         if not isinstance(self.observation_space, gym.spaces.Box):
             return observation
         try:
@@ -181,7 +174,7 @@ class GymEnvironment(PyEnvironment):
             number = float(np.asarray(reward).item())  # an array of one number will do
         except (TypeError, ValueError):
             self._broken(f"reward must be one number, got {echo(reward)}")
-        if not abs(number) <= FLOAT32_MAX:  # NaN is not, either
+        if not abs(number) <= float(np.finfo(np.float32).max):  # NaN is not, either
             self._broken(f"reward is {number:g}")
         return number
 
@@ -195,6 +188,7 @@ class GymnasiumEnv:
 
     def __init__(self, env: Any):
         self.env, self.unwrapped, self.close = env, env.unwrapped, env.close
+        self.render = lambda mode: env.render()  # in the mode with which it was made
         self.action_space, self.observation_space = env.action_space, env.observation_space
         self._seed: int | None = None
         self.reset()  # and a step: a wrong answer is found before any work
@@ -213,18 +207,12 @@ class GymnasiumEnv:
         """Observation, reward, whether the episode is over, and `info` with Gym's mark."""
         names = "observation, reward, terminated, truncated, info"
         *others, terminated, truncated, info = _parts(self.env.step(action), "step", names)
-        info = {**info, TRUNCATED: truncated and not terminated}
-        return *others, terminated or truncated, info
-
-    def render(self, mode: str) -> Any:
-        """What the environment draws, in the mode with which it was made."""
-        return self.env.render()
+        return *others, terminated or truncated, {**info, TRUNCATED: truncated and not terminated}
 
 
 def _parts(answer: Any, method: str, names: str) -> Any:
-    """The answer of an environment, if it has these parts; the other library has other ones."""
     if isinstance(answer, tuple) and len(answer) == 1 + names.count(","):
-        return answer
+        return answer  # that of the other library has other parts
     what = f"{method} must return ({names}), got {echo(answer)}"
     raise BrokenEnvironmentError(f"the environment's {what}")
 

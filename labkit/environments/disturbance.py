@@ -1,8 +1,7 @@
 """The Minitaur with disturbances: a payload, ice, weak motors, noisy sensors, late commands.
 
-The environment's own randomizer, with which a policy was trained, still draws masses, friction,
-battery voltage and motor damping at each reset; a disturbance then changes what was drawn. A seed
-gives the same robot with every disturbance, so that episodes can be compared in pairs.
+The environment's own randomizer still draws masses, friction, battery voltage and motor damping at
+each reset; a disturbance changes what was drawn. So a seed gives the same robot with every one.
 """
 
 from collections import deque
@@ -29,10 +28,7 @@ class Disturbance:
 
     The battery voltage and the motors' damping stay as drawn. Neither reward nor termination
     depends on the noise. The latency is rounded to physics steps of 2 ms; until the first command
-    of an episode arrives, the robot has the command to stand.
-
-    Raises:
-        ParameterError: a value is not a number or out of range; names the field and its range.
+    of an episode arrives, the robot has the command to stand. A value out of range is rejected.
     """
 
     payload_kg: float = real(0.0, 0, 20, "kg on the base")
@@ -48,11 +44,7 @@ def make(disturbance: Disturbance, seed: int | None = None) -> "PyEnvironment":
 
 
 class DisturbedMinitaur(gym.Wrapper):
-    """The registered Minitaur with the disturbance in every episode.
-
-    It is applied right after the environment's own randomizer, before the robot is set down: a
-    payload already weighs on it while it finds its stand.
-    """
+    """The registered Minitaur; each reset applies the disturbance before the robot is set down."""
 
     def __init__(self, disturbance: Disturbance):
         super().__init__(constructor(MINITAUR)())

@@ -38,30 +38,29 @@ def make_environment(
         max_episode_steps: env steps until the time limit; None takes the registered one, if any.
         bootstrap_time_limits: False makes a truncation a termination, as gym's own time limit
             does, for comparison (Pardo et al. 2018, "Time Limits in Reinforcement Learning").
-        timeout: seconds that the constructor, a reset or a step may take; then the line that hangs
-            is printed, and the process ends. 0 sets no limit.
+        timeout: seconds that the constructor, a reset or a step may take before the process ends
+            and prints the line that hangs. 0 sets no limit.
 
     Raises:
         ParameterError: an unknown id, or an environment that cannot be made or used here.
     """
-    if max_episode_steps is not None:
-        max_episode_steps = check_int(
-            "max_episode_steps", max_episode_steps, 1, MANY, "env steps, or None"
-        )
+    limit = max_episode_steps
+    if limit is not None:
+        limit = check_int("max_episode_steps", limit, 1, MANY, "env steps, or None")
     if seed is not None:
         seed = check_int("seed", seed, 0, MAX_SEED, "a seed, or None")
     maker, parameter = constructor(name), "env_name" if isinstance(name, str) else "make_env"
     from labkit.environments.adapt import GymEnvironment  # imports TensorFlow
 
     try:
-        env = GymEnvironment(maker, max_episode_steps, bootstrap_time_limits, timeout, parameter)
+        env = GymEnvironment(maker, limit, bootstrap_time_limits, timeout, parameter)
         env.seed(seed)
     except Exception as error:  # a constructor may raise anything; that of a user is shown in full
         own = maker is name and not isinstance(error, BrokenEnvironmentError)
         if own or isinstance(error, ParameterError):
             raise
-        allowed = f"an environment that works here ({first_line(error)})"
-        raise invalid(parameter, name, allowed) from None
+        reason = first_line(error)
+        raise invalid(parameter, name, f"an environment that works here ({reason})") from None
     return env
 
 
@@ -106,29 +105,22 @@ def check_name(name: str) -> None:
         raise invalid("env_name", name, allowed) from None
 
 
-def check_separate(
-    collect_env: "PyEnvironment", eval_env: "PyEnvironment", parameter: str | None = None
-) -> None:
+def check_separate(collect_env: "PyEnvironment", eval_env: "PyEnvironment") -> None:
     """Rejects one environment in two roles: an evaluation would disturb the collection."""
     if raw_env(collect_env) is raw_env(eval_env):
         wanted = "two environments, a new one each time it is made, got the same one twice"
-        raise ParameterError(f"`{parameter or collect_env.gym.parameter}` must give {wanted}")
+        raise ParameterError(f"`{collect_env.gym.parameter}` must give {wanted}")
 
 
-def check_specs(env: "PyEnvironment", parameter: str | None = None) -> None:
+def check_specs(env: "PyEnvironment") -> None:
     """Rejects what SAC cannot train on: anything but flat observations and bounded actions."""
-    parameter, name = parameter or env.gym.parameter, environment_name(env)
-    for kind, spec in {
-        "observations": env.observation_spec(),
-        "actions": env.action_spec(),
-    }.items():
+    parameter, name = env.gym.parameter, environment_name(env)
+    for kind, spec in (("observations", env.observation_spec()), ("actions", env.action_spec())):
         shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
         if shape is None or len(shape) != 1 or dtype != np.float32:
+            wanted = f"an environment whose {kind} are one vector of real numbers (wrap it)"
             found = f"this one has {kind} of shape {shape} and dtype {dtype}"
-            wanted = (
-                f"an environment whose {kind} are one vector of real numbers (wrap it); {found}"
-            )
-            raise invalid(parameter, name, wanted)
+            raise invalid(parameter, name, f"{wanted}; {found}")
     low, high = np.min(spec.minimum), np.max(spec.maximum)  # infinity is the largest float32 here
     if max(-low, high) > MAX_ACTION or not np.all(spec.minimum < spec.maximum):
         found = f"those of this one range from {low:g} to {high:g}"
@@ -166,6 +158,5 @@ def forward_position(env: "PyEnvironment") -> float | None:
     raw = raw_env(env)
     if hasattr(raw, "minitaur"):
         return float(raw.minitaur.GetBasePosition()[0])
-    if hasattr(getattr(raw, "robot", None), "walk_target_x"):
-        return float(raw.robot.body_xyz[0])
-    return None
+    walks = hasattr(getattr(raw, "robot", None), "walk_target_x")
+    return float(raw.robot.body_xyz[0]) if walks else None

@@ -1,8 +1,7 @@
 """The Minitaur with fewer calls of the physics engine: the same numbers in less time.
 
-pybullet's Minitaur asks for each joint one by one, several times in a physics step. Here one call
-reads all joints, and one sets all torques. An env step reads joints and base once after its physics
-steps, which saves a fifth of its time.
+pybullet's asks for each joint one by one, several times in a physics step. Here one call reads all
+joints, one sets all torques, and an env step reads joints and base once after its physics steps.
 """
 
 import math
@@ -45,22 +44,19 @@ class BatchedMinitaurEnv(minitaur_gym_env.MinitaurBulletEnv):
         angles, velocities = robot.read_joints()
         position, orientation = client.getBasePositionAndOrientation(robot.quadruped)
         torques = robot.GetMotorTorques()
-        reward = self._reward_of(position, torques, velocities)
-        up = client.getMatrixFromQuaternion(orientation)[6:]
-        fallen = up[2] < 0.85 or position[2] < 0.13
-        done = fallen or math.hypot(*position[:2]) > self._distance_limit
-        observed = [*angles.tolist(), *velocities.tolist(), *torques.tolist(), *orientation]
-        self._observation = observed
-        return np.array(observed), reward, done, {}
-
-    def _reward_of(self, position: Any, torques: np.ndarray, velocities: np.ndarray) -> float:
         before, self._last_base_position = self._last_base_position, position
         forward = position[0] - before[0]
         drift, shake = -abs(position[1] - before[1]), -abs(position[2] - before[2])
         energy = np.abs(np.dot(torques, velocities)) * self._time_step
         self._objectives.append([forward, energy, drift, shake])
         walked = self._distance_weight * forward - self._energy_weight * energy
-        return walked + self._drift_weight * drift + self._shake_weight * shake
+        reward = walked + self._drift_weight * drift + self._shake_weight * shake
+        up = client.getMatrixFromQuaternion(orientation)[6:]
+        fallen = up[2] < 0.85 or position[2] < 0.13
+        done = fallen or math.hypot(*position[:2]) > self._distance_limit
+        observed = [*angles.tolist(), *velocities.tolist(), *torques.tolist(), *orientation]
+        self._observation = observed
+        return np.array(observed), reward, done, {}
 
 
 class BatchedMinitaur(minitaur.Minitaur):
@@ -81,9 +77,8 @@ class BatchedMinitaur(minitaur.Minitaur):
 
     def ApplyAction(self, motor_commands: Any) -> None:
         """Sets the torques of one substep, as the parent does for its accurate motor model."""
-        torques, self._observed_motor_torques = self._motor_model.convert_to_torque(
-            motor_commands, *self.read_joints()
-        )
+        to_torque, read = self._motor_model.convert_to_torque, self.read_joints()
+        torques, self._observed_motor_torques = to_torque(motor_commands, *read)
         if self._motor_overheat_protection:
             limit = minitaur.OVERHEAT_SHUTDOWN_TIME / self.time_step
             for motor, torque in enumerate(torques.tolist()):
@@ -91,10 +86,7 @@ class BatchedMinitaur(minitaur.Minitaur):
                 self._overheat_counter[motor] = self._overheat_counter[motor] + 1 if hot else 0
                 if self._overheat_counter[motor] > limit:
                     self._motor_enabled_list[motor] = False
-        applied = np.multiply(torques, self._motor_direction)
-        self._applied_motor_torque = applied
+        self._applied_motor_torque = applied = np.multiply(torques, self._motor_direction)
         forces = np.where(self._motor_enabled_list, applied, 0.0).tolist()
-        client, motors = self._pybullet_client, self._motor_id_list
-        client.setJointMotorControlArray(
-            self.quadruped, motors, client.TORQUE_CONTROL, forces=forces
-        )
+        client, joints = self._pybullet_client, (self.quadruped, self._motor_id_list)
+        client.setJointMotorControlArray(*joints, client.TORQUE_CONTROL, forces=forces)

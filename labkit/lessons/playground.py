@@ -21,7 +21,7 @@ from labkit.lessons.exercises import Exercise, WrongAnswer, call
 from labkit.parameters import check_real, echo, from_notebook, invalid, real
 from labkit.plotting import style, video
 from labkit.plotting.video import Recording
-from labkit.sac.saved_policy import load_actor
+from labkit.sac.rollout import load_actor
 from labkit.training.records import read_config
 
 EPISODES = Path(__file__).parents[2] / "results" / "minitaur" / "robustness" / "episodes.csv"

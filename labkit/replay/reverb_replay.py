@@ -14,16 +14,9 @@ import reverb
 import tensorflow as tf
 
 from labkit.errors import START_SECONDS, ServerGoneError, StalledError
+from labkit.replay import transitions
 from labkit.replay.server import LimiterState, connect, limiter_state, start_server
-from labkit.replay.transitions import (
-    SAMPLE_TIMEOUT_SECONDS,
-    Layout,
-    Transition,
-    joined,
-    pack,
-    recent_share,
-    untuned,
-)
+from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, Layout, Transition
 from labkit.runtime import quiet
 
 TABLE = "transitions"
@@ -39,15 +32,14 @@ def open_dataset(address: str, batch_size: int, timeout: int, recent: int = 0) -
     Two batches are prefetched, so that sampling overlaps training. The dataset ends after `timeout`
     seconds without a sample.
     """
-    share = recent_share(batch_size, recent)
+    share = transitions.recent_share(batch_size, recent)
     rows = _rows(address, TABLE, batch_size - share, timeout)
     if share:
-        rows = joined(_rows(address, RECENT, share, timeout), rows)
-    return untuned(rows.prefetch(2))
+        rows = transitions.joined(_rows(address, RECENT, share, timeout), rows)
+    return transitions.untuned(rows.prefetch(2))
 
 
 def _rows(address: str, table: str, batch_size: int, timeout: int) -> tf.data.Dataset:
-    """Batches of rows of one table, and the info of each; see `BatchSource.dataset`."""
     samples = reverb.TrajectoryDataset.from_table_signature(
         address,
         table,
@@ -91,7 +83,7 @@ class TransitionWriter:
 
     def write(self, transition: Transition) -> None:
         """Stores one transition; from then on it can be sampled like any other."""
-        self._writer.append({"row": pack(transition)})
+        self._writer.append({"row": transitions.pack(transition)})
         for table in self._tables:
             self._writer.create_item(table, 1.0, {"row": self._writer.history["row"][-1]})
         self._written += 1
@@ -210,11 +202,7 @@ class ReverbReplay(TransitionWriter):
         return open_dataset(self.address, batch_size, self.sample_timeout, self._recent)
 
     def sample(self, batch_size: int) -> np.ndarray:
-        """Draws rows `[batch_size, width] float32` once.
-
-        Raises:
-            StalledError: the table is empty, or its rate limiter blocked some of them.
-        """
+        """Draws rows `[batch_size, width] float32` once; raises a StalledError if it cannot."""
         # Each new sampler logs its connection. At the time limit the dataset ends or raises.
         with quiet(), contextlib.suppress(tf.errors.DeadlineExceededError):
             for rows, _ in self.dataset(batch_size).take(1).as_numpy_iterator():
@@ -223,11 +211,7 @@ class ReverbReplay(TransitionWriter):
         raise StalledError(f"{what} within {self.sample_timeout} s")
 
     def save(self, target: Path) -> None:
-        """Writes a snapshot to the new directory `target`: items, order, priorities, counters.
-
-        Raises:
-            RuntimeError, OSError: it could not be written.
-        """
+        """Writes a snapshot to the new directory `target`; RuntimeError or OSError if it cannot."""
         self.flush()
         with quiet():
             snapshot = self._client.checkpoint()

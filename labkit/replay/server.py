@@ -20,19 +20,16 @@ from labkit.runtime import bypass_proxy, quiet
 def check_port(port: object) -> int:
     """Rejects a port that another program listens on: Reverb would share it silently."""
     number = check_int("port", port, 1024, 65_535, "TCP port, or 0 for a free one")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # skips closed ones
-        try:
-            probe.bind(("", number))
-        except OSError:
-            raise invalid("port", port, "free: another program listens there") from None
+    try:
+        socket.create_server(("", number)).close()
+    except OSError:
+        raise invalid("port", port, "free: another program listens there") from None
     return number
 
 
 def free_port() -> int:
     """A port that no program listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
+    with socket.create_server(("", 0)) as probe:
         return probe.getsockname()[1]
 
 
@@ -67,10 +64,9 @@ def start_server(
 
     Args:
         tables: what it holds; a snapshot's sizes and rate limiters override theirs.
-        folder: where it writes snapshots; emptied first, because Reverb would load an old one. None
-            makes a temporary directory, which is removed with the server.
+        folder: for snapshots, emptied first; None makes one that is removed with the server.
         snapshot: initial contents, as `ReverbReplay.save` wrote them; None starts empty.
-        port: must be free, which Reverb does not check; None takes any free port.
+        port: see `check_port`; None takes any free port.
 
     Raises:
         StorageError: `folder` cannot be written.
@@ -80,8 +76,8 @@ def start_server(
     with storage(place):
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-    begin = None if snapshot is None else str(snapshot)
     with quiet():
+        begin = str(snapshot) if snapshot else None
         saver = reverb.checkpointers.DefaultCheckpointer(str(place), fallback_checkpoint_path=begin)
         server = reverb.Server(tables, port, checkpointer=saver)
     if folder is None:
@@ -126,14 +122,6 @@ def limiter_state(client: reverb.Client, table: str) -> LimiterState:
         server = f"Reverb server with a table {table!r}"
         raise StalledError(f"no {server} answers at {client.server_address}") from None
     rates = info.rate_limiter_info
-    return LimiterState(
-        table=table,
-        size=info.current_size,
-        max_size=info.max_size,
-        inserts=rates.insert_stats.completed,
-        samples=rates.sample_stats.completed,
-        samples_per_insert=rates.samples_per_insert,
-        min_diff=rates.min_diff,
-        max_diff=rates.max_diff,
-        min_size=rates.min_size_to_sample,
-    )
+    inserts, samples = rates.insert_stats.completed, rates.sample_stats.completed
+    limits = rates.samples_per_insert, rates.min_diff, rates.max_diff, rates.min_size_to_sample
+    return LimiterState(table, info.current_size, info.max_size, inserts, samples, *limits)

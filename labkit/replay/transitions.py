@@ -33,6 +33,45 @@ class Transition(NamedTuple):
 Write = Callable[[Transition], None]
 
 
+class NStepWriter:
+    """Turns single env steps into transitions over n = `n_step` of them, which it gives to `write`.
+
+    With rewards r, the environment's discounts d and γ = `gamma`, the discount per env step, it
+    writes for the step at time t
+
+        reward = Σ_k γ^k d_1 … d_k r_{t+k},  discount = γ^(n-1) d_1 … d_n,
+
+    with the observation n steps later as next observation. A critic that computes
+    reward + γ · discount · V(next observation) learns from n rewards at once (Sutton and Barto
+    2018, equation 7.1; without correction for the older policy that took the actions in between).
+    At the end of an episode the last windows are shorter.
+    """
+
+    def __init__(self, write: Write, n_step: int, gamma: float):
+        self._write, self._n_step, self._gamma = write, n_step, gamma
+        self._open: list[Transition] = []  # windows that later steps extend, oldest first
+
+    def write(self, step: Transition) -> None:
+        """Adds one env step; writes the window that is now full."""
+        self._open = [
+            window._replace(
+                reward=window.reward + self._gamma * window.discount * step.reward,
+                discount=window.discount * (self._gamma * step.discount),
+                next_observation=step.next_observation,
+            )
+            for window in self._open
+        ]
+        reward, discount = np.float32(step.reward), np.float32(step.discount)
+        self._open.append(step._replace(reward=reward, discount=discount))
+        if len(self._open) == self._n_step:
+            self._write(self._open.pop(0))
+
+    def end(self) -> None:
+        """Writes the windows that are not full: the episode, or the collection, is over."""
+        while self._open:
+            self._write(self._open.pop(0))
+
+
 class Layout(NamedTuple):
     """Where each part of a transition is in a row."""
 
@@ -94,11 +133,10 @@ class ReplayTable(BatchSource, Protocol):
 def recent_share(batch_size: int, recent: int) -> int:
     """How many rows of a batch are drawn from the newest `recent` transitions: half of them.
 
-    A reward that was summed over several steps is that of the policy that collected it, so old
-    transitions say too little about a policy that has improved since. But without them the critics
-    may forget what they teach, such as how a robot falls. Wang and Ross (2019), "Boosting Soft
-    Actor-Critic: Emphasizing Recent Experience without Forgetting the Past", draw from ever newer
-    transitions; a fixed half needs one parameter fewer. If `recent` is 0, all are drawn alike.
+    A reward summed over several steps is that of the policy that collected it, so old transitions
+    say too little about a policy that has improved since; but without them the critics may forget
+    what they teach, such as how a robot falls. Wang and Ross (2019, arXiv 1906.04009) draw from
+    ever newer transitions; a fixed half needs one parameter fewer. 0: all are drawn alike.
     """
     return batch_size // 2 if recent else 0
 
@@ -136,8 +174,7 @@ def joined(*datasets: "tf.data.Dataset") -> "tf.data.Dataset":
 def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
     """The dataset without tf.data's autotuning, so that its iterators are freed at once.
 
-    The destructor of an iterator waits for the tuning thread, which sleeps up to a minute: a later
-    cell would hang, wherever Python happens to collect garbage.
+    The destructor of an iterator waits for the tuning thread, which sleeps up to a minute.
     """
     import tensorflow as tf
 
@@ -149,8 +186,7 @@ def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
 def write_npz(file: Path, arrays: Mapping[str, npt.ArrayLike]) -> None:
     """Writes arrays by name for `np.load`; raises an OSError if the disk is full or gone.
 
-    `np.savez` leaves its archive open when a write fails, and Python prints a traceback when it
-    deletes that archive.
+    `np.savez` leaves its archive open when a write fails: Python prints a traceback later.
     """
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():

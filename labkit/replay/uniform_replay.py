@@ -8,16 +8,8 @@ import tensorflow as tf
 from tf_agents.replay_buffers.tf_uniform_replay_buffer import TFUniformReplayBuffer
 
 from labkit.errors import ParameterError
-from labkit.replay.transitions import (
-    SAMPLE_TIMEOUT_SECONDS,
-    Layout,
-    Transition,
-    joined,
-    pack,
-    recent_share,
-    untuned,
-    write_npz,
-)
+from labkit.replay import transitions
+from labkit.replay.transitions import SAMPLE_TIMEOUT_SECONDS, Layout, Transition, recent_share
 from labkit.runtime import quiet
 
 FILE = "rows.npz"
@@ -45,7 +37,7 @@ class UniformReplay:
 
     def write(self, transition: Transition) -> None:
         """Stores one transition; from the next `flush` on it can be sampled like any other."""
-        self._staged.append(pack(transition))
+        self._staged.append(transitions.pack(transition))
 
     def flush(self) -> None:
         """Makes everything written available to samples."""
@@ -80,8 +72,8 @@ class UniformReplay:
         with quiet():  # TF-Agents warns that `get_next` is deprecated, but uses it in `as_dataset`
             rows = draws(self._buffer, batch_size - share)
             if share:
-                rows = joined(draws(self._newest, share), rows)
-        return untuned(rows)
+                rows = transitions.joined(draws(self._newest, share), rows)
+        return transitions.untuned(rows)
 
     def sample(self, batch_size: int) -> np.ndarray:
         """Draws rows `[batch_size, width] float32` once."""
@@ -96,7 +88,8 @@ class UniformReplay:
         self.flush()
         target.mkdir()
         (rows, ids, last_id), size = self._buffer.variables(), self.size()
-        write_npz(target / FILE, {"rows": rows[:size], "ids": ids[:size], "last_id": last_id})
+        arrays = {"rows": rows[:size], "ids": ids[:size], "last_id": last_id}
+        transitions.write_npz(target / FILE, arrays)
 
     def restore(self, snapshot: Path) -> None:
         """Replaces the contents by a snapshot that `save` wrote.

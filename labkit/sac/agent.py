@@ -11,6 +11,7 @@ from tf_agents.environments.py_environment import PyEnvironment
 from tf_agents.train.utils import spec_utils, train_utils
 
 from labkit.config import SACConfig
+from labkit.parameters import invalid
 from labkit.replay.transitions import Transition
 from labkit.sac import losses
 from labkit.sac.networks import ScaledActorNetwork, ScaledCriticNetwork
@@ -23,10 +24,10 @@ Trained = tuple[tf.keras.optimizers.Optimizer, list[tf.Variable]]  # and what it
 class SeededSacAgent(sac_agent.SacAgent):
     """`SacAgent` with the losses of `losses`, and noise that depends on seed and step only.
 
-    TF-Agents samples actions inside its losses from a stateful, unseeded generator. Here the
-    noise of gradient step k comes from a counter-based generator (Salmon et al. 2011, as
-    `tf.random.stateless_normal`) keyed by (seed, k). So a run can be repeated and resumed, and N
-    replicas use the slices of what one device would draw for the whole batch.
+    TF-Agents' losses draw from a stateful, unseeded generator. Here the noise of gradient step k
+    comes from a counter-based one (Salmon et al. 2011, as `tf.random.stateless_normal`) keyed by
+    (seed, k). So a run can be repeated and resumed, and N replicas use the slices of what one
+    device would draw for the whole batch.
 
     Actor and temperature take one gradient step for every `actor_update_period` of the critics
     (Fujimoto et al. 2018, section 5.2), and share one action of the actor in each state.
@@ -49,8 +50,7 @@ class SeededSacAgent(sac_agent.SacAgent):
             train_actor: False leaves out actor and temperature; their values are NaN.
             critic_loss: makes a scalar of both critics' TD errors, each `[rows] float32`.
 
-        Returns:
-            This replica's part of each scalar: the losses before the step, the entropy −E[log π].
+        Returns this replica's part of each scalar: losses before the step, the entropy −E[log π].
         """
         critics = [_critic(self._critic_network_1), _critic(self._critic_network_2)]
         targets = [_critic(self._target_critic_network_1), _critic(self._target_critic_network_2)]
@@ -85,8 +85,6 @@ class SeededSacAgent(sac_agent.SacAgent):
         return LossInfo(tf.add_n(parts), sac_agent.SacLossInfo(*parts))
 
     def _sampler(self, number: int) -> losses.Sample:
-        """The present policy with the noise of the present step."""
-
         def sample(observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             squashed, _ = self._actor_network(observation, step_type=(), network_state=())
             normal, spec = squashed.input_distribution, self.action_spec
@@ -97,10 +95,9 @@ class SeededSacAgent(sac_agent.SacAgent):
         return sample
 
     def noise(self, number: int, rows: int | tf.Tensor) -> tf.Tensor:
-        """The noise of the present gradient step for a global batch of so many rows.
+        """Standard normal `[rows, act] float32` of the present gradient step for a global batch.
 
-        `number` is `CRITIC_NOISE` or `ACTOR_NOISE`. Returns standard normal `[rows, act] float32`;
-        in a replica, its rows `[rows / replicas, act]`.
+        In a replica, its rows `[rows / replicas, act]`. `number`: `CRITIC_NOISE` or `ACTOR_NOISE`.
         """
         counter = tf.cast(self.train_step_counter, tf.int64) * 2 + number
         seed = tf.stack([tf.constant(self._seed, tf.int64), counter])
@@ -124,13 +121,12 @@ def _descend(name: str, loss: tf.Tensor, tape: tf.GradientTape, trained: Trained
 def create_agent(
     config: SACConfig, env: PyEnvironment, strategy: tf.distribute.Strategy
 ) -> SeededSacAgent:
-    """Builds networks, optimizers and agent under the strategy's scope and initialises them.
-
-    Raises:
-        ParameterError: the observation scale has a wrong length.
-    """
+    """Builds networks, optimizers and agent; rejects an observation scale of a wrong length."""
     observation_spec, action_spec, time_step_spec = spec_utils.get_tensor_specs(env)
-    config.check_scale(observation_spec.shape[0])
+    (size,) = observation_spec.shape
+    if len(config.observation_scale) not in (0, size):
+        allowed = f"{size} numbers for {config.env_name}, or empty"
+        raise invalid("observation_scale", config.observation_scale, allowed)
     with strategy.scope():
         critic = ScaledCriticNetwork(
             (observation_spec, action_spec),
@@ -151,28 +147,21 @@ def create_agent(
             action_spec,
             actor_network=actor,
             critic_network=critic,
+            actor_optimizer=_adam(config.actor_learning_rate, config),
+            critic_optimizer=_adam(config.critic_learning_rate, config),
+            alpha_optimizer=_adam(config.alpha_learning_rate, config),
+            actor_update_period=config.actor_update_period,
+            target_update_tau=config.target_update_tau,
+            target_update_period=config.target_update_period,
+            gamma=config.gamma,
+            reward_scale_factor=config.reward_scale_factor,
+            initial_log_alpha=config.initial_log_alpha,
+            target_entropy=config.target_entropy,
             seed=config.seed,
             train_step_counter=train_utils.create_train_step(),
-            **hyperparameters(config),
         )
         agent.initialize()
     return agent
-
-
-def hyperparameters(config: SACConfig) -> dict[str, Any]:
-    """The keyword arguments of `SeededSacAgent` that come from the configuration."""
-    return {
-        "actor_optimizer": _adam(config.actor_learning_rate, config),
-        "critic_optimizer": _adam(config.critic_learning_rate, config),
-        "alpha_optimizer": _adam(config.alpha_learning_rate, config),
-        "actor_update_period": config.actor_update_period,
-        "target_update_tau": config.target_update_tau,
-        "target_update_period": config.target_update_period,
-        "gamma": config.gamma,
-        "reward_scale_factor": config.reward_scale_factor,
-        "initial_log_alpha": config.initial_log_alpha,
-        "target_entropy": config.target_entropy,
-    }
 
 
 def _adam(rate: float, config: SACConfig) -> tf.keras.optimizers.Optimizer:
@@ -185,9 +174,9 @@ def _adam(rate: float, config: SACConfig) -> tf.keras.optimizers.Optimizer:
 
 def trained_by(agent: SeededSacAgent) -> list[Trained]:
     """The optimizers of critics, actor and temperature, and what each of them changes."""
-    critics = (agent._critic_network_1, agent._critic_network_2)
+    one, two = agent._critic_network_1, agent._critic_network_2
     return [
-        (agent._critic_optimizer, [v for net in critics for v in net.trainable_variables]),
+        (agent._critic_optimizer, [*one.trainable_variables, *two.trainable_variables]),
         (agent._actor_optimizer, list(agent._actor_network.trainable_variables)),
         (agent._alpha_optimizer, [agent._log_alpha]),
     ]

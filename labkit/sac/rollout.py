@@ -1,17 +1,19 @@
-"""Env steps: the one episode loop, the collector that writes transitions, and the evaluation."""
+"""Policies and env steps: the one episode loop, the collector of transitions, the evaluation."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
 
 from labkit.environments.make import MAX_SEED, forward_position
-from labkit.errors import DivergedError
-from labkit.parameters import MANY, check_int, echo, grouped, invalid
-from labkit.replay.n_step import NStepWriter
-from labkit.replay.transitions import Transition, Write
+from labkit.errors import DivergedError, ParameterError, first_line
+from labkit.parameters import MANY, check_int, check_no_wildcards, echo, grouped, invalid
+from labkit.replay.transitions import NStepWriter, Transition, Write
+from labkit.runtime import quiet
+from labkit.sac.actor import Actor
 
 if TYPE_CHECKING:
     from tf_agents.environments.py_environment import PyEnvironment
@@ -29,6 +31,30 @@ def random_policy(action_spec: "BoundedArraySpec", seed: int) -> Policy:
     return lambda _: generator.uniform(low, high, shape).astype(np.float32)
 
 
+def load_actor(folder: Path, observation_scale: tuple[float, ...]) -> Actor:
+    """The deterministic policy in `folder`, the `policy/` of a run with this observation scale.
+
+    Only its weights are read; nothing of the SavedModel is executed. A damaged one is rejected.
+    """
+    check_no_wildcards("policy", folder)
+    with quiet():
+        import tensorflow as tf
+        from tf_agents.specs import tensor_spec
+
+        try:
+            reader = tf.train.load_checkpoint(str(folder / "variables/variables"))
+            variables = reader.get_variable_to_shape_map()
+            names = [name for name in variables if name.startswith("model_variables/")]
+            names.sort(key=lambda name: (len(name), name))  # the tenth is not before the second
+            specs = tensor_spec.from_pbtxt_file(str(folder / "policy_specs.pbtxt"))
+            action = specs["collect_data_spec"].action
+            low, high = (np.full(action.shape, b) for b in (action.minimum, action.maximum))
+            return Actor([reader.get_tensor(n) for n in names], low, high, observation_scale)
+        except Exception as error:  # TensorFlow has many types for a damaged file
+            reason = f"is missing or damaged ({first_line(error)})"
+            raise ParameterError(f"the saved policy in {folder} {reason}") from None
+
+
 def play(
     env: "PyEnvironment", policy: Policy, time_step: "TimeStep"
 ) -> Iterator[tuple[Transition, bool]]:
@@ -44,18 +70,15 @@ def play(
     """
     shape, step = env.action_spec().shape, 0
     while not time_step.is_last():
-        observation = time_step.observation
-        action = policy(observation)
-        step += 1
+        before, step = time_step.observation, step + 1
+        action = policy(before)
         if np.shape(action) != shape:
             raise invalid("policy", action, f"a function that returns actions of shape {shape}")
         if not np.isfinite(action).all():
             found = f"the action at step {step} of the episode is {echo(action)}"
             raise DivergedError(f"{found}: the policy's weights are infinite or not numbers")
-        time_step = env.step(action)
-        reward, discount = time_step.reward, time_step.discount
-        transition = Transition(observation, action, reward, discount, time_step.observation)
-        yield transition, bool(time_step.is_last())
+        _, reward, discount, after = time_step = env.step(action)
+        yield Transition(before, action, reward, discount, after), bool(time_step.is_last())
 
 
 @attrs.define(eq=False)
@@ -142,16 +165,12 @@ def evaluate(
     after_episode: Callable[[int], None] = lambda done: None,
     after_step: Callable[[], None] = lambda: None,
 ) -> Evaluation:
-    """Plays `episodes` episodes; the same seed gives the same episodes.
+    """Plays `episodes` episodes; the same seed gives the same episodes. For errors see `play`.
 
     The environment is seeded here: training must not share it. `policy` maps an observation
     `[obs]` to an action `[act]`, and is deterministic for a final score. `after_episode` receives
     the number of finished episodes, for a progress display; `after_step` may raise to stop. In an
     environment without a time limit an episode is cut after `EPISODE_LIMIT` env steps.
-
-    Raises:
-        ParameterError: `env` is of another kind, such as a Gym environment, or `episodes` or `seed`
-            is not allowed. For further errors see `play`.
     """
     if not hasattr(env, "gym"):
         raise invalid("env", env, "what labkit.make_environment(id or MyEnv) returns")
@@ -172,5 +191,4 @@ def evaluate(
         distance = np.nan if start is None or end is None else end - start
         rows.append((total, float(length), distance))
         after_episode(done)
-    returns, lengths, distances = zip(*rows, strict=True)
-    return Evaluation(returns, lengths, distances)
+    return Evaluation(*zip(*rows, strict=True))

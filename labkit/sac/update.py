@@ -25,10 +25,9 @@ def make_update(
     device would (TF-Agents' `Learner` gives each replica a whole batch instead). With a
     `reflection`, every second row is reflected before the step.
 
-    Returns:
-        A function of rows `[batch, width] float32` that returns the metrics by name: losses and
-        entropy as means over the global batch, and α after the step. In a step without the actor
-        (see `agent.actor_update_period`), what belongs to it is NaN.
+    Returns a function of rows `[batch, width] float32` that returns the metrics by name: losses and
+    entropy as means over the global batch, and α after the step. In a step without the actor (see
+    `agent.actor_update_period`), what belongs to it is NaN.
     """
     replicas = strategy.num_replicas_in_sync
     with strategy.scope():  # a function that creates variables, here Adam's, is compiled twice
@@ -69,10 +68,9 @@ def make_steps(
     `update` is from `make_update`; `batches` is an iterator over a `tf.data.Dataset` of rows
     `[batch, width] float32` and `info`.
 
-    Returns:
-        A function of a number of steps (int32) that returns, for each metric, its sum and how many
-        steps had it (not NaN) `[2] float32`; and the newest weights, see `flat_weights`. And a
-        variable that counts the steps that a call has started, for a call that fails.
+    Returns a function of a number of steps (int32) that returns, for each metric, its sum and how
+    many steps had it (not NaN) `[2] float32`; and the newest weights, see `flat_weights`. And a
+    variable that counts the steps that a call has started, for a call that fails.
     """
     started = tf.Variable(0, trainable=False)
     names = update.get_concrete_function(batches.element_spec[0]).structured_outputs

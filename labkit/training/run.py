@@ -26,7 +26,7 @@ import pandas as pd
 from labkit.config import FREE_TO_CHANGE, SACConfig, check_config
 from labkit.environments.make import check_name
 from labkit.errors import ParameterError, storage
-from labkit.parameters import check_no_wildcards, invalid
+from labkit.parameters import check_no_wildcards, from_notebook, invalid
 from labkit.training import checkpoint, records
 from labkit.training.records import CONFIG, AnyPath, differences, has_begun
 
@@ -256,7 +256,7 @@ def start_run(namespace: Mapping[str, Any], others: tuple[str, ...] = ()) -> Run
     wrong value or a mistyped name in one line, before TensorFlow loads.
     """
     ours = ("run_dir", "resume", "num_collectors")
-    config = SACConfig.from_notebook(namespace, (*ours, *others))
+    config = SACConfig(**from_notebook(namespace, SACConfig.names(), (*ours, *others)))
     check_name(config.env_name)
     run_dir, resume, collectors = map(namespace.get, ours, ("", "auto", 0))
     return open_run(run_dir, config, resume, {"executor": "ray" if collectors else "local"})

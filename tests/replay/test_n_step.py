@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from labkit.environments.make import make_environment
-from labkit.replay.n_step import NStepWriter
-from labkit.replay.transitions import Transition
+from labkit.replay.transitions import NStepWriter, Transition
 from labkit.sac.rollout import Collector, random_policy
 
 

@@ -10,7 +10,7 @@ from tf_agents.trajectories import time_step
 from labkit import quiet
 from labkit.errors import ParameterError
 from labkit.sac.actor import Actor, ActorPolicy
-from labkit.sac.saved_policy import load_actor
+from labkit.sac.rollout import load_actor
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(16, 28)).astype(np.float32)
 

@@ -11,7 +11,7 @@ import pytest
 from torture import arrays_of
 
 import labkit
-from labkit.sac.saved_policy import load_actor
+from labkit.sac.rollout import load_actor
 from labkit.training import checkpoint, components, local
 
 ENV = "Pendulum-v1"  # episodes of 200 steps, which a time limit ends

@@ -26,7 +26,7 @@ from labkit.distributed.learner_actor import LearnerActor
 from labkit.distributed.replay_actor import ReplayActor
 from labkit.environments.make import make_environment
 from labkit.plotting import rendering, video
-from labkit.replay import n_step, reverb_replay, server, uniform_replay
+from labkit.replay import reverb_replay, server, transitions, uniform_replay
 from labkit.replay.transitions import layout_of
 from labkit.sac import actor, agent, rollout, update
 from labkit.training import checkpoint, components, learner
@@ -35,7 +35,7 @@ from labkit.training import checkpoint, components, learner
 ON_RAY = {**OFF_DEFAULT, "replay": "reverb"}
 RECORDED = [  # functions, and classes: their constructor
     *(components.seed_everything, make_environment, rollout.random_policy, rollout.evaluate),
-    *(agent.SeededSacAgent, actor.ActorPolicy, n_step.NStepWriter, learner.Learner),
+    *(agent.SeededSacAgent, actor.ActorPolicy, transitions.NStepWriter, learner.Learner),
     *(uniform_replay.UniformReplay, reverb_replay.ReverbReplay, reverb_replay.TransitionWriter),
     *(reverb_replay.open_dataset, reverb_replay.packed_table, update.make_update, checkpoint.save),
 ]
