@@ -1,5 +1,6 @@
 """`labkit run`: one line before anything is written, Ctrl-C and resume, one line for each end."""
 
+import contextlib
 import os
 import re
 import signal
@@ -101,24 +102,19 @@ def test_ctrl_c_ends_with_a_checkpoint_and_the_same_command_resumes(tmp_path, mo
 @pytest.mark.timeout(600)
 def test_papermill_that_was_interrupted_resumes_when_it_runs_again(tmp_path):
     notebook, run_dir = write(tmp_path, START, TRAIN), tmp_path / "runs" / "0001"
-    command = [
-        sys.executable,
-        "-m",
-        "papermill",
-        notebook,
-        "out.ipynb",
-        "-p",
-        "num_iterations",
-        "15e3",
-    ]
+    command = [sys.executable, "-m", "papermill", notebook, "out.ipynb", "-p", "num_iterations"]
+    command += ["9e3", "-p", "checkpoint_interval", "100"]
     options = {"cwd": tmp_path, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    with subprocess.Popen([*command, "-p", "checkpoint_interval", "100"], **options) as first:
+    with subprocess.Popen(command, **options) as first:
         while checkpoint.latest(run_dir / "checkpoints") is None:
             assert first.poll() is None
             time.sleep(0.05)
-        os.killpg(first.pid, signal.SIGINT)  # Ctrl-C in a terminal
+        while first.poll() is None:  # papermill sometimes loses a Ctrl-C
+            os.killpg(first.pid, signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                first.wait(15)
     assert not is_finished(run_dir, read_config(run_dir))
-    subprocess.run([*command, "-p", "checkpoint_interval", "100"], **options, check=True)
+    subprocess.run(command, **options, check=True)
     assert is_finished(run_dir, read_config(run_dir))
     printed = "".join(outputs(tmp_path / "out.ipynb"))
     assert "runs/0001 is an unfinished run of this configuration: it resumes from" in printed

@@ -29,6 +29,7 @@ from labkit.plotting import rendering, video
 from labkit.replay import reverb_replay, server, transitions, uniform_replay
 from labkit.replay.transitions import layout_of
 from labkit.sac import actor, agent, rollout, update
+from labkit.strategy import make_strategy
 from labkit.training import checkpoint, components, learner
 
 # Reverb is the only table that other processes can write to.
@@ -121,6 +122,7 @@ def train_as_on_ray(config, path, patch):
     context = workers.RunContext(config, None, [], path / "checkpoints", address)
     parameters, replay = ParameterServer(), ReplayActor(context, layout_of(env))
     trained = LearnerActor(context)
+    make_strategy(config.strategy, config.batch_size)  # before the worker uses TensorFlow
     replay.open("")
 
     store = workers.RolloutWorker._store
@@ -135,6 +137,8 @@ def train_as_on_ray(config, path, patch):
     worker = threading.Thread(target=collect)
     worker.start()
     trained.train(*map(Handle, (replay, parameters, workers.Evaluator(context))))
+    # The worker may wait for a sample that nobody takes any more; Ray would end its process.
+    patch.setattr(reverb_replay, "SAMPLE_TIMEOUT_SECONDS", 0)
     worker.join()
 
 
