@@ -41,15 +41,15 @@ endif
 doctor: setup ## check that everything labkit needs works on this machine
 	@$(PY) -m labkit.cli.main doctor
 
-test: setup ## run the quick tests, each notebook once and small included (a quarter of an hour)
+test: setup ## run the quick tests, each notebook once and small included (six minutes)
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
-check: setup ## format, lint, types, import order, then the quick tests
+check: setup ## format, lint, types, import order, then the quick and the thorough tests
 	@$(PY) -m ruff format --check --quiet .
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m mypy --no-error-summary
 	@.venv/bin/lint-imports --no-cache --no-logo
-	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
+	@$(PY) -m pytest $(SIDE_BY_SIDE) -m 'not slow and not browser' $(ARGS)
 
 browser: setup ## run every notebook in JupyterLab, driven in Chromium; screenshots in build/browser/
 	@SCREENSHOTS="$(SCREENSHOTS)" $(PY) -m pytest -m browser -n 2 --dist load tests/browser $(ARGS)

@@ -74,6 +74,7 @@ def test_a_file_that_is_no_notebook_is_one_line(tmp_path, monkeypatch, content):
     assert not Path("runs").exists()
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_with_a_checkpoint_and_the_same_command_resumes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     notebook = write(tmp_path / "work", START, "print(run.config.n_step)", TRAIN, "print('on')")
@@ -99,6 +100,7 @@ def test_ctrl_c_ends_with_a_checkpoint_and_the_same_command_resumes(tmp_path, mo
     assert list(steps[: len(before)]) == list(before.gradient_step)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_papermill_that_was_interrupted_resumes_when_it_runs_again(tmp_path):
     notebook, run_dir = write(tmp_path, START, TRAIN), tmp_path / "runs" / "0001"

@@ -24,6 +24,7 @@ def notebook(tmp_path_factory):
     return write(folder, START, TRAIN)
 
 
+@pytest.mark.thorough
 def test_two_seeds_stop_resume_and_are_compared(notebook, tmp_path):
     into = tmp_path / "runs"
     seeds = [into / "gamma-0.9" / f"seed-{seed}" for seed in (4, 5)]
@@ -53,6 +54,7 @@ def test_two_seeds_stop_resume_and_are_compared(notebook, tmp_path):
     assert [(seed / "small.ipynb").stat().st_mtime_ns for seed in seeds] == before
 
 
+@pytest.mark.thorough
 def test_a_seed_that_fails_leaves_the_others(tmp_path):
     fails = "assert seed != 7, 'the cable is out'"
     done = labkit(

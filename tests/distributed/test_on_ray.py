@@ -103,6 +103,7 @@ def test_more_workers_than_cpus_are_rejected(ray, small_config, tmp_path, monkey
     assert not list(tmp_path.glob("runs/*")), "nothing was begun"
 
 
+@pytest.mark.thorough
 def test_a_small_run_resumes_and_its_environment_is_found(ray, small_config, tmp_path, monkeypatch):
     """The environment's module is on the `sys.path` of this process only."""
     (tmp_path / "modules").mkdir()

@@ -46,7 +46,7 @@ def test_motors_that_overheat_are_switched_off(monkeypatch):
     assert fewer[ours[1:, 30] != 0].any(), "none was switched off in a step, only in a reset"
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_it_is_bit_identical_through_falls_and_resets(seed):
     ours, first = trajectory(NAME, seed)
     theirs, reference = trajectory(gym.spec(NAME).make, seed)

@@ -41,12 +41,14 @@ def pendulum():
     return names
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 def test_the_loop_of_notebook_03_solves_the_pendulum(pendulum):
     assert len(pendulum["returns"]) == 30
     assert np.mean(pendulum["returns"][-10:]) > -200
 
 
+@pytest.mark.thorough
 def test_the_losses_of_notebook_03_are_those_of_tf_agents(pendulum):
     net, library = pendulum["net"], pendulum["library"]
     table = sac.compare(net, pendulum["mine"], library, pendulum["theirs"])

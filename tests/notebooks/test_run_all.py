@@ -31,6 +31,7 @@ def test_run_all(number, tmp_path):
     books.check(number, nbformat.read(tmp_path / "out.ipynb", as_version=4), tmp_path)
 
 
+@pytest.mark.thorough
 def test_outputs_of_notebook_05_are_the_committed_ones():
     """As CONTRIBUTING.md has it: it reads tracked runs alone."""
     command = [sys.executable, "-m", "pytest", "--nbval-lax", "notebooks/05_compare_runs.ipynb"]

@@ -214,6 +214,7 @@ def script(folder):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_a_script_that_was_terminated_or_killed_resumes_when_it_runs_again(tmp_path):
     """SIGINT is tested in `test_local`, in this process."""
@@ -242,6 +243,7 @@ def test_a_script_that_was_terminated_or_killed_resumes_when_it_runs_again(tmp_p
     assert (np.diff(table.wall_seconds) >= 0).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("kind", "kills"), [("reverb", 2), pytest.param("tf_uniform", 1, marks=pytest.mark.slow)]

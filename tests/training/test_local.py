@@ -129,6 +129,7 @@ def test_a_finished_run_can_be_opened_again_and_nothing_is_left_to_train(minitau
     assert (path / "policy" / "saved_model.pb").exists()
 
 
+@pytest.mark.thorough
 def test_a_finished_run_resumes_when_asked_for_more(config, tmp_path):
     for total in (20, 30):
         labkit.train(config(num_iterations=total), open_run(tmp_path, config(num_iterations=total)),
@@ -144,6 +145,7 @@ def test_a_finished_run_resumes_when_asked_for_more(config, tmp_path):
     assert written(tmp_path / "events", "critic_loss") == list(range(5, 31, 5))
 
 
+@pytest.mark.thorough
 def test_without_a_run_it_resumes_or_takes_the_next_directory(config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first = labkit.train(config(), make_env=Target)

@@ -17,6 +17,7 @@ from labkit.training import checkpoint, components, local
 ENV = "Pendulum-v1"  # episodes of 200 steps, which a time limit ends
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(200)
 def test_two_runs_of_one_seed_are_equal(small_config, tmp_path):
     """Step by step: losses, metrics, weights, and each transition; the table is in the process."""
@@ -72,6 +73,7 @@ def test_the_optimum_of_a_small_environment_is_found(replay, tmp_path):
     known_optimum.check(labkit.train(config, run, make_env=known_optimum.make))
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_continues_where_its_checkpoint_was_written(small_config, tmp_path):
     """Losses since the last row, noise, the environment's generators and the counters."""
     config = small_config(

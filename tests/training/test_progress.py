@@ -70,6 +70,7 @@ def displays(kernel):
     return [(kind, c["transient"]["display_id"], c["data"], c["metadata"]) for kind, c in parts]
 
 
+@pytest.mark.thorough
 def test_one_figure_and_one_line_are_replaced_in_place(kernel):
     """JupyterLab shows each state; papermill and the saved notebook keep the last one."""
     shown = displays(kernel)
@@ -86,6 +87,7 @@ def test_one_figure_and_one_line_are_replaced_in_place(kernel):
     assert "along gradient steps." in details["image/png"]["alt"]
 
 
+@pytest.mark.thorough
 def test_interrupted_the_cell_returns_and_run_all_resumes(kernel, tmp_path):
     metrics = tmp_path / "runs" / "0001" / "metrics.csv"
     train = "labkit.train(config, run, Target); print('it returned at', len(run.metrics()))"
