@@ -89,7 +89,10 @@ def test_run_all_cells(number, address, folder, page, tmp_path_factory):
     assert lab.failures(page) == []
     assert lab.waiting(page) == []
     lab.save(page)
-    books.check(number, nbformat.read(folder / name, as_version=4), folder)
+    executed = nbformat.read(folder / name, as_version=4)
+    books.check(number, executed, folder)
+    killed = "rollout worker 0 failed and was restarted"
+    assert (killed in books.text(books.outputs(executed))) == (number == "04")
 
     count = lab.wait_for_pictures(page)
     pictures = page.eval_on_selector_all(".jp-Notebook .jp-OutputArea img", PICTURES)

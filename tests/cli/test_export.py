@@ -191,6 +191,7 @@ def test_an_export_overwrites_nothing(run, tmp_path, monkeypatch, out):
 # --- labkit watch
 
 
+@pytest.mark.thorough
 def test_an_episode_becomes_a_clip_and_the_next_one_replaces_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for seed in (0, 1):

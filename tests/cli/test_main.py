@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from small_notebook import labkit
 
 from labkit.cli import main as command
@@ -32,6 +33,7 @@ def test_a_named_error_is_one_line_in_a_terminal(tmp_path):
 # --- labkit doctor
 
 
+@pytest.mark.thorough
 def test_every_check_passes_on_this_machine():
     done = labkit("doctor")
     lines = done.stdout.splitlines()

@@ -159,6 +159,7 @@ def test_any_cell_is_interrupted_and_a_second_ctrl_c_kills(tmp_path, monkeypatch
     assert done.stderr.count("stopping after this iteration") == requests
 
 
+@pytest.mark.thorough
 def test_the_kernel_of_a_killed_launcher_ends(tmp_path):
     """ipykernel looks for its parent once a second."""
     cell = "import os, time\nopen('kernel', 'w').write(str(os.getpid()))\ntime.sleep(600)"

@@ -35,6 +35,7 @@ def trajectory(source, seed):
     return np.vstack(rows[1:]), np.hstack([rows[0], np.ravel(raw.get_objectives())])
 
 
+@pytest.mark.thorough
 def test_motors_that_overheat_are_switched_off(monkeypatch):
     """A lower limit than the robot's, so that they do within these steps."""
     monkeypatch.setattr(minitaur, "OVERHEAT_SHUTDOWN_TORQUE", 2.0)

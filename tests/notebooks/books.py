@@ -51,6 +51,8 @@ SMALL = {
     "05": {"runs": str(ROOT / "results" / "minitaur" / "study")},
     "06": {"seconds": 1, "policy": str(ROOT / run_directory.TRACKED_POLICY)},
 }
+# Of notebook 04: each starts many processes. The browser runs them.
+SLOW_CELLS = ("two", "killed")
 # The cells of notebook 03 whose ids begin so train, evaluate and draw one run, and need no others.
 RUN_CELLS = ("colab", "set-up", "0acdd28c", "start-run", "imports", "run-")
 SHORT_EPISODES = """\
@@ -192,10 +194,9 @@ def check_training(_: str, folder: Path) -> None:
 
 
 def check_ray(shown: str, folder: Path) -> None:
-    """Notebook 04, in which a rollout worker is killed twice."""
+    """Notebook 04, in which a rollout worker is killed."""
     assert "solved: " in shown  # the learner by hand has pushed
     assert re.search(r"worker 0: [1-9]\d* env steps arrived\nworker 1: 0 env steps", shown)
-    assert "rollout worker 0 failed and was restarted" in shown
     for name in ("local", "ray-2"):
         assert records.read_metrics(folder / "my runs" / name).gradient_step.max() == 60
 

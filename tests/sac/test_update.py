@@ -121,6 +121,7 @@ def test_tf_agents_learner_trains_with_the_same_step(make_agent, random_rows):
     np.testing.assert_allclose(flat_weights(ours), flat_weights(theirs), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_losses_depend_on_the_seed_and_on_nothing_else(make_agent, random_rows):
     batches = [tf.constant(random_rows(32, seed)) for seed in range(3)]
 

@@ -255,6 +255,7 @@ def test_a_killed_run_loses_nothing(tmp_path, kind, kills):
     assert seen["compared_rows"] > 800
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_damaged_files_and_a_full_disk_lose_nothing():
     """Each kind of damage once; `make torture ARGS='--rounds 100'` does it at many places."""

@@ -117,6 +117,7 @@ def test_files_of_a_run(minitaur_run):
     assert checkpoint.steps(run.path / "checkpoints") == [20]
 
 
+@pytest.mark.thorough
 def test_a_finished_run_can_be_opened_again_and_nothing_is_left_to_train(minitaur_run, tmp_path):
     """As after a kill between the final score and the last policy: the policy is missing."""
     (finished, _), path = minitaur_run, tmp_path / "run"
@@ -158,6 +159,7 @@ def test_without_a_run_it_resumes_or_takes_the_next_directory(config, tmp_path, 
     assert str(labkit.train(cut, make_env=Target).path) == "runs/0003", "another environment"
 
 
+@pytest.mark.thorough
 def test_it_learns_in_a_users_own_environment(config, tmp_path):
     rates = {"critic_learning_rate": 3e-3, "actor_learning_rate": 3e-3, "initial_log_alpha": -6}
     settings = config(num_iterations=800, eval_interval=800, num_eval_episodes=3, **rates)
@@ -209,6 +211,7 @@ labkit.train(config, make_env=test_local.fails_after(300, test_local.ERROR))
 ERROR = BrokenEnvironmentError("out of order")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["labkit", "user"])
 def test_in_a_script_an_error_of_labkit_is_one_line(tmp_path, kind):
     """The error comes in the first gradient steps, while TensorFlow compiles them."""
@@ -291,6 +294,7 @@ def test_a_table_that_a_stranger_emptied_ends_the_run(config, tmp_path):
 # --- environments
 
 
+@pytest.mark.thorough
 def test_it_closes_the_environments_that_it_made(config, tmp_path):
     closed = []
 
@@ -333,6 +337,7 @@ class Slides(gymnasium.Env):
         return np.zeros(2), 1.0, False, False, {}
 
 
+@pytest.mark.thorough
 def test_gymnasium_trains_and_resumes_with_a_seed_that_it_has_not_used(config, tmp_path):
     settings = config(env_name="Slides", replay="tf_uniform")
     options = {"make_env": Slides, "max_episode_steps": 20}
@@ -365,6 +370,7 @@ def test_evaluations_have_episodes_of_their_own(config):
 # --- again
 
 
+@pytest.mark.thorough
 def test_training_again_after_the_end_adds_no_evaluation(config, tmp_path):
     """As the cell of a notebook that is run again."""
     run = open_run(tmp_path, config())

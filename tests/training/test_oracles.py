@@ -47,6 +47,7 @@ def test_two_runs_of_one_seed_are_equal(small_config, tmp_path):
     assert (tables[0] != tables[2]).any()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("period", [1, 3])
 def test_a_row_holds_the_mean_losses_since_the_last_row(small_config, tmp_path, period):
     fields = {"env_name": ENV, "replay": "tf_uniform", "steps_per_call": 1, "num_iterations": 40}
