@@ -60,6 +60,7 @@ def run_tests(checkout: Path, arguments: str) -> tuple[int, str]:
     """pytest's exit status and output; 1 also if the tests reach the time limit."""
     env = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    command += ["-m", "not slow and not browser"]
     try:
         done = subprocess.run(
             [*command, *shlex.split(arguments)],

@@ -396,6 +396,15 @@ def test_the_policy_that_collects_is_the_newest(config, tmp_path):
     made.replay.close()  # twice is harmless
 
 
+def test_the_next_call_can_sample_what_this_one_collected(config, tmp_path):
+    made = components.build(config(), components.make_environments(config(), Target))
+    components.warm_up(config(), made)
+    begun = local.LocalTraining(config(), open_run(tmp_path, config()), made)
+    assert begun.iterate(StopRequest()) == 10
+    assert made.replay.size() == 310
+    made.replay.close()
+
+
 def test_arguments_of_another_type_are_one_line(config):
     with pytest.raises(labkit.ParameterError, match=r"`run` must be None, or what labkit\.open_"):
         labkit.train(config(), "runs/0001")
