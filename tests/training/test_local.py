@@ -400,8 +400,8 @@ def test_the_next_call_can_sample_what_this_one_collected(config, tmp_path):
     made = components.build(config(), components.make_environments(config(), Target))
     components.warm_up(config(), made)
     begun = local.LocalTraining(config(), open_run(tmp_path, config()), made)
-    assert begun.iterate(StopRequest()) == 10
-    assert made.replay.size() == 310
+    collected = begun.iterate(StopRequest())
+    assert made.replay.size() == 300 + collected > 300
     made.replay.close()
 
 
