@@ -83,11 +83,12 @@ def kill_once(run: Run, actor: str) -> Iterator[None]:
                     over.set()
 
     with ThreadPoolExecutor() as pool:
-        pool.submit(watch)
+        watching = pool.submit(watch)
         try:
             yield
         finally:
             over.set()
+    watching.result()  # raises what went wrong there
 
 
 class FakeRay:
