@@ -41,18 +41,23 @@ def test_one_step_is_the_step_itself(gamma):
     assert written(1, gamma, [1, 2], last_discount=0.0) == [[0, 10, 1, 1, 1], [1, 11, 2, 0, 2]]
 
 
-def test_a_collector_writes_a_row_for_each_step_and_none_spans_two_episodes():
-    env = make_environment("InvertedPendulumBulletEnv-v0", seed=0)
-    rows = []
-    collector = Collector(
-        env,
-        random_policy(env.action_spec(), 0),
-        rows.append,
-        n_step=4,
-        gamma=0.99,
-    )
-    collector.run(60)  # terminates about every ten steps
+def collected(steps, n_step, limit=None):
+    """Rows of an environment whose rewards are 1, and that terminates about every ten steps."""
+    env = make_environment("InvertedPendulumBulletEnv-v0", 0, limit)
+    rows, policy = [], random_policy(env.action_spec(), 0)
+    collector = Collector(env, policy, rows.append, n_step=n_step, gamma=0.99)
+    collector.run(steps)
     collector.end()
+    return rows
+
+
+def test_no_row_of_a_collector_spans_two_truncated_episodes():
+    rewards = [float(row[2]) for row in collected(16, n_step=3, limit=4)]
+    assert rewards == pytest.approx([2.9701, 2.9701, 1.99, 1.0] * 4)
+
+
+def test_a_collector_writes_a_row_for_each_step():
+    rows = collected(60, n_step=4)
     assert len(rows) == 60
     terminations = [i for i, row in enumerate(rows) if row[3] == 0]
     assert len(terminations) >= 8

@@ -186,9 +186,14 @@ def schedules(attribute):
     }
 
 
+def networks(agent):
+    """The actor and three critics."""
+    names = ("actor_network", "critic_network_1", "critic_network_2", "target_critic_network_1")
+    return [getattr(agent, f"_{name}") for name in names]
+
+
 def critics(attribute):
-    names = ("critic_network_1", "critic_network_2", "target_critic_network_1")
-    return agents(lambda agent: tuple({attribute(getattr(agent, f"_{name}")) for name in names}))
+    return agents(lambda agent: tuple({attribute(network) for network in networks(agent)[1:]}))
 
 
 def kernels(network):
@@ -273,7 +278,10 @@ REACHED = {  # field: (what was recorded, what must be; None is the value of the
         {-2.0},
     ),
     "target_entropy": (agents(lambda agent: agent._target_entropy), {-1.5}),
-    "observation_scale": (critics(lambda net: tuple(net._scale.tolist())), {((1, 2, 4),)}),
+    "observation_scale": (
+        agents(lambda agent: {tuple(n._scale.tolist()) for n in networks(agent)} == {(1, 2, 4)}),
+        {True},
+    ),
     "actor_fc_layer_params": (
         agents(lambda agent: kernels(agent._actor_network)),
         {((3, 24), (24, 12), (12, 2))},
