@@ -148,7 +148,7 @@ def test_a_batch_of_one_is_drawn_from_all_transitions(with_recent):
 
 def test_the_newest_transitions_are_restored(with_recent, tmp_path):
     with_recent.save(tmp_path / "saved")
-    for t in range(500, 600):
+    for t in range(500, 530):
         with_recent.write(Transition([t, 0], [0], 0, 1, [t, 1]))
     with_recent.flush()
     with_recent.restore(tmp_path / "saved")
@@ -156,8 +156,9 @@ def test_the_newest_transitions_are_restored(with_recent, tmp_path):
     assert (set(newest), set(all_rows)) == (set(range(120, 130)), set(range(30, 130)))
     with_recent.write(Transition([130, 0], [0], 0, 1, [130, 1]))
     with_recent.flush()
-    newest, _ = halves(with_recent)
+    newest, all_rows = halves(with_recent)
     assert set(newest) == set(range(121, 131)), "the oldest of the newest goes first"
+    assert set(all_rows) == set(range(31, 131)), "and the oldest of all"
 
 
 @pytest.mark.parametrize("kind", [reverb_replay.ReverbReplay, uniform_replay.UniformReplay])
