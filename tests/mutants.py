@@ -87,9 +87,9 @@ def catch(mutant: dict[str, str], copies: "queue.SimpleQueue[Path]") -> tuple[bo
     finally:
         file.write_text(original)
         copies.put(checkout)
-    if status not in (0, 1):  # such as 5: no test was selected
+    if status not in (0, 1, 2):  # 2: they cannot be collected; 5: no test was selected
         raise SystemExit(f"mutant {mutant['what']!r}: pytest ended with {status}\n{output[-2000:]}")
-    return status == 1, time.monotonic() - begin
+    return status != 0, time.monotonic() - begin
 
 
 def main() -> int:
