@@ -69,12 +69,6 @@ class BatchedMinitaur(minitaur.Minitaur):
         direction = self._motor_direction
         return np.multiply(angles, direction), np.multiply(velocities, direction)
 
-    def GetMotorAngles(self) -> np.ndarray:  # noqa: D102  (as the parent's)
-        return self.read_joints()[0]
-
-    def GetMotorVelocities(self) -> np.ndarray:  # noqa: D102
-        return self.read_joints()[1]
-
     def ApplyAction(self, motor_commands: Any) -> None:
         """Sets the torques of one substep, as the parent does for its accurate motor model."""
         to_torque, read = self._motor_model.convert_to_torque, self.read_joints()

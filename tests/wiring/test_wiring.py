@@ -46,6 +46,7 @@ METHODS = [  # (class, name)
     (learner.Learner, "_save_policy"),
     (actor.ActorPolicy, "set_weights"),
     (LearnerActor, "_wait_for_batches"),
+    (workers.RolloutWorker, "_store"),
 ]
 
 
@@ -329,6 +330,15 @@ def test_random_streams_have_seeds_of_their_own(seen):
     assert {call._seed for call in (c.self for c in seen["SeededSacAgent"])} == {7}
     collecting = {c.seed for c in seen["make_environment"] if not c.bootstrap_time_limits}
     assert collecting == {7 + components.COLLECT_SEED}
+
+
+def test_a_rollout_worker_begins_with_random_actions(seen):
+    stored = [call.transition for call in seen["_store"] if call.transition]
+    assert bool(stored) == seen.on_ray
+    for transition in stored[:1]:
+        (made,) = seen["random_policy"]
+        first = rollout.random_policy(made.action_spec, made.seed)(transition.observation)
+        np.testing.assert_array_equal(transition.action, first)
 
 
 def test_the_policy_that_collects_gets_newer_weights(seen):
