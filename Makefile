@@ -41,7 +41,7 @@ endif
 doctor: setup ## check that everything labkit needs works on this machine
 	@$(PY) -m labkit.cli.main doctor
 
-test: setup ## run the quick tests, each notebook once and small included (six minutes)
+test: setup ## run the quick tests, each notebook once and small included (eight minutes)
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 check: setup ## format, lint, types, import order, then the quick and the thorough tests

@@ -70,7 +70,12 @@ PLAY = """
 async found => Promise.all(found.map(async video => {
     video.muted = true;
     video.scrollIntoView();
-    await video.play();
+    // What `play` promises may never come: a limit, and a second attempt.
+    for (const attempt of [1, 2]) {
+        const limit = new Promise(resolve => setTimeout(resolve, 15_000, 'late'));
+        if (await Promise.race([video.play(), limit]) !== 'late') break;
+        video.load();
+    }
     const before = video.currentTime;
     for (let look = 0; look < 1000 && video.currentTime === before; look++)
         await new Promise(resolve => setTimeout(resolve, 10));
