@@ -68,7 +68,7 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def storage(path: Path) -> Iterator[None]:
-    """Raises a StorageError, which names `path`, for one of the operating system or TensorFlow."""
+    """Names `path` in a StorageError, in place of an error of the system or of TensorFlow."""
     try:
         yield
     except Exception as error:

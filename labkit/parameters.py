@@ -177,10 +177,10 @@ def from_notebook(
 ) -> dict[str, Any]:
     """Reads a notebook's parameters: `from_notebook(globals(), names of the fields)`.
 
-    Returns name → value of the fields that the namespace holds. Rejects another name than those of
-    fields and `others`, which would silently leave a default in place, in the cell that papermill
-    injects, which begins with `# Parameters`, and in the notebook's own parameters cell: the newest
-    one that consists of assignments only, at least three of them to known names.
+    Returns name → value of the fields that the namespace holds. A mistyped name would silently
+    leave a default in place, so two cells may assign to `fields` and `others` only: the cell that
+    papermill injects, which begins with `# Parameters`, and the notebook's own parameters cell, the
+    newest one that has assignments only, at least three of them to known names.
     """
     known = {*fields, *others}
     for source in reversed(namespace.get("In", ())):

@@ -1,7 +1,7 @@
 """The Minitaur with disturbances: a payload, ice, weak motors, noisy sensors, late commands.
 
 The environment's own randomizer still draws masses, friction, battery voltage and motor damping at
-each reset; a disturbance changes what was drawn. So a seed gives the same robot with every one.
+each reset, and a disturbance changes what was drawn. A seed gives the same robot each time.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """The Minitaur with fewer calls of the physics engine: the same numbers in less time.
 
-pybullet's asks for each joint one by one, several times in a physics step. Here one call reads all
-joints, one sets all torques, and an env step reads joints and base once after its physics steps.
+pybullet's robot asks for each joint one by one, several times in a physics step. Here one call
+reads all joints, another sets all torques, and an env step reads joints and base only once.
 """
 
 import math

@@ -80,7 +80,7 @@ class progress(tqdm):
             super().display(*arguments, **options)
 
     def advance(self, count: int = 1, **facts: Any) -> None:
-        """Adds `count`, at every step if need be; `facts`, as `last_return='+3'`, follow it."""
+        """Adds `count`; `facts` such as `last_return='+3'` follow the bar."""
         if facts:
             text = {key.replace("_", " "): str(value) for key, value in facts.items()}
             self.set_postfix(text, refresh=False)
