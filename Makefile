@@ -41,7 +41,7 @@ endif
 doctor: setup ## check that everything labkit needs works on this machine
 	@$(PY) -m labkit.cli.main doctor
 
-test: setup ## run the quick tests, each notebook once and small included (eight minutes)
+test: setup ## run the quick tests, each notebook once and small included (five minutes)
 	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 check: setup ## format, lint, types, import order, then the quick and the thorough tests
@@ -86,7 +86,7 @@ site: setup ## static pages in site/: notebooks, results, API reference; a broke
 	@.venv-site/bin/pip install --quiet -r docs/requirements.txt
 	@.venv-site/bin/sphinx-build -W --keep-going -c docs . site $(ARGS)
 
-badges: setup ## badges for Colab and Binder in README.md and the notebooks: make badges REPO=owner/name
+badges: setup ## badges for Colab and Codespaces in README.md and the notebooks: make badges REPO=owner/name
 	@$(PY) scripts/front.py --repo "$(REPO)"
 
 bench-scaling: setup ## gradient steps/s with 1, 2 and 4 replicas: benchmarks/results/scaling.png

@@ -3,8 +3,8 @@
     python scripts/front.py                    # as committed, without badges
     python scripts/front.py --repo owner/name  # `make badges REPO=owner/name`
 
-With a repository, each notebook and README.md get badges that open it in Colab and Binder. Without
-one they get none, because the badges would have no target.
+With a repository, each notebook and README.md get badges that open it in Colab and Codespaces.
+Without one they get none, because the badges would have no target.
 """
 
 import argparse
@@ -39,17 +39,17 @@ if "google.colab" in sys.modules:
 
 
 def badges(repo: str, path: str) -> str:
-    """Markdown for the two badges of a notebook.
+    """Markdown for the two badges of a notebook: Colab opens it, Codespaces the repository.
 
     Args:
         repo: owner/name on GitHub.
         path: the notebook, relative to the root of the repository.
     """
     colab = f"https://colab.research.google.com/github/{repo}/blob/main/{path}"
-    binder = f"https://mybinder.org/v2/gh/{repo}/main?labpath={path.replace('/', '%2F')}"
+    codespaces = f"https://codespaces.new/{repo}"
     return (
         f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab}) "
-        f"[![Open in Binder](https://mybinder.org/badge_logo.svg)]({binder})"
+        f"[![Open in Codespaces](https://github.com/codespaces/badge.svg)]({codespaces})"
     )
 
 

@@ -3,7 +3,6 @@
 import pytest
 from small import SMALL, minitaur_rows
 
-import labkit  # noqa: F401  (first: it sets what TensorFlow reads when it loads)
 from labkit.config import SACConfig
 
 # The files that take longest, longest first. Processes side by side, to which pytest-xdist gives

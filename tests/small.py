@@ -1,5 +1,7 @@
 """Small configurations and data that many tests share."""
 
+import labkit  # noqa: F401, I001  (first: it sets what TensorFlow reads when it loads)
+import gym
 import numpy as np
 
 SMALL = {
@@ -65,3 +67,18 @@ def minitaur_rows(count: int, seed: int = 0) -> np.ndarray:
     rows[:, 36] *= 0.01
     rows[:, 37] = rows[:, 37] > -2
     return rows
+
+
+class Walk(gym.Env):
+    """One number in, one number out, in episodes of 20 steps."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    steps = 0
+
+    def reset(self):
+        return np.zeros(1, np.float32)
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(1, np.float32), float(action[0]), self.steps % 20 == 0, {}

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import gym
-import numpy as np
 import pytest
+from small import Walk
 from small_disk import fill, may_mount, small_disk
 from torture import arrays_of, digest
 
@@ -34,21 +33,6 @@ from labkit.training.run import open_run
 
 INITIAL, FIRST, LAST, NEXT = 100, 20, 40, 50  # env steps; gradient steps of checkpoints and the end
 USERS = ("notes.txt", "checkpoints/notes.txt", "videos/mine.mp4", ".hidden", "../beside.txt")
-
-
-class Walk(gym.Env):
-    """One number in, one number out, in episodes of 20 steps."""
-
-    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-    steps = 0
-
-    def reset(self):
-        return np.zeros(1, np.float32)
-
-    def step(self, action):
-        self.steps += 1
-        return np.zeros(1, np.float32), float(action[0]), self.steps % 20 == 0, {}
 
 
 def configure(kind: str, steps: int) -> labkit.SACConfig:

@@ -5,7 +5,7 @@ cells of notebook 03, and the actors of the Ray executor, which here are called 
 the parts received is recorded; `REACHED` reads the value of each field from it.
 """
 
-import functools
+import contextlib
 import inspect
 import itertools
 import sys
@@ -130,11 +130,15 @@ def train_as_on_ray(config, path, patch):
 
     def store_until_trained(worker, transition):
         if trained.status()["step"] == config.num_iterations:
-            sys.exit()  # ends its thread
+            sys.exit()  # ends the worker
         store(worker, transition)
 
     patch.setattr(workers.RolloutWorker, "_store", store_until_trained)
-    collect = functools.partial(workers.RolloutWorker(context, 0, 1).run, Handle(parameters))
+
+    def collect():
+        with contextlib.suppress(SystemExit):
+            workers.RolloutWorker(context, 0, 1).run(Handle(parameters))
+
     worker = threading.Thread(target=collect)
     worker.start()
     trained.train(*map(Handle, (replay, parameters, workers.Evaluator(context))))
