@@ -3,9 +3,11 @@
 import json
 
 project, author, copyright = "labkit", "the labkit authors", "the labkit authors"
-extensions = ["myst_nb", "sphinx.ext.napoleon", "autoapi.extension"]
+extensions = ["myst_nb", "sphinx.ext.napoleon", "autoapi.extension", "sphinx-mathjax-offline"]
 html_theme = "sphinx_book_theme"
 html_title = "labkit"
+html_theme_options = {"navbar_persistent": []}  # the sidebar has the search field
+html_static_path, html_css_files = ["static"], ["wide.css"]
 
 root_doc = "README"
 include_patterns = ["*.md", "docs/*.md", "notebooks/0*", "autoapi/**"]

@@ -7,6 +7,7 @@ Its last part is for README.md.
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,8 @@ def main() -> None:
 def table(rows: Rows) -> str:
     """A Markdown table; the first row is its head."""
     head, *body = (f"| {' | '.join(map(str, row))} |" for row in rows)
-    return "\n".join([head, "|---" * (head.count(" | ") + 1) + "|", *body])
+    text = "\n".join([head, "|---" * (head.count(" | ") + 1) + "|", *body])
+    return re.sub(r"(?<=\d) (?=\d{3})", "\u00a0", text)  # 60 000 stays in one line
 
 
 def number(value: float, places: int = 1) -> str:
@@ -214,7 +216,7 @@ def line(label: str, budget: int, returns: pd.Series, walked: pd.Series, made: s
     values, middle = returns.tolist(), walked.fillna(np.inf).median()
     interval, iqm = statistics.bootstrap_interval(values), ""
     if interval:
-        iqm = f"{number(statistics.interquartile_mean(values))} ({listed(interval, ' to ')})"
+        iqm = f"{number(statistics.interquartile_mean(values))} ({listed(interval, '–')})"
     worst = number(min(values)) if len(values) > 1 else ""
     soon = grouped(int(middle)) if np.isfinite(middle) else "–"
     return [label, grouped(budget), str(len(values)), mean_of(values), iqm, worst, soon, made]

@@ -2,7 +2,7 @@
 
 Symbols::
 
-    s, a, r, d, s'   a transition: observation, action, reward, discount, next observation
+    s, a, r, d, s'   observation, action, reward, discount, next observation
     Q₁, Q₂           the critics; Q̄₁, Q̄₂ their slow copies, the target critics
     π                the actor; log π(a | s) is the log density of an action
     α                the temperature, the weight of the entropy
