@@ -82,6 +82,13 @@ def list_implementations(with_peers: bool) -> list[Implementation]:
             "labkit_same", "labkit, the same work", "benchmarks.run_labkit", ("--same-work",)
         ),
         *peers,
+        Implementation(
+            "rltools",
+            "RLtools SAC (C++), 1 thread",
+            "benchmarks.run_rltools",
+            python=str(PEERS_PYTHON),
+            unavailable=absent,
+        ),
         Implementation("ray", "labkit, its defaults, Ray executor", "benchmarks.run_ray"),
     ]
 
@@ -92,7 +99,7 @@ def make_peers_venv() -> str:
     stamp = PEERS_VENV / ".stamp"
     if stamp.exists() and stamp.read_text() == requirements.read_text():
         return ""
-    print("Making .venv-peers for Stable-Baselines3 and SBX: a few minutes, once ...", flush=True)
+    print("Making .venv-peers for the other libraries: a few minutes, once ...", flush=True)
     pip = [str(PEERS_PYTHON), "-m", "pip", "install", "--quiet"]
     # gym is a source distribution: the pinned setuptools builds it.
     pinned = requirements.read_text().split()
