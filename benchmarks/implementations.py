@@ -19,7 +19,7 @@ PEERS = {
     "sbx_sac": "SBX SAC (JAX)",
     "sbx_crossq": "SBX CrossQ (JAX), critics of 256",
 }
-LIMIT_SECONDS = 600  # for one process; far more than any needs
+LIMIT_SECONDS = 2400  # for one process; far more than any needs
 
 
 class UnavailableError(RuntimeError):

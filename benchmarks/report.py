@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.whole_run import STEPS
 from labkit.plotting.style import BLUE, GREY, ORANGE, subplots
 
 
@@ -40,7 +41,19 @@ def text(results: dict[str, Any]) -> str:
         f"{_throughput(results)}\n\nThe floor counts {floor['physics_ms']:.2f} ms of physics and "
         f"{floor['flops'] / 1e6:.0f} MFLOP of matrix products at "
         f"{floor['flops_per_second'] / 1e9:.0f} GFLOP/s a core. If {floor['cores']} cores\nshare "
-        f"them without loss, they take {floor['floor_ms']:.2f} ms.\n"
+        f"them without loss, they take {floor['floor_ms']:.2f} ms.\n{_whole_run(results)}"
+    )
+
+
+def _whole_run(results: dict[str, Any]) -> str:
+    phases = results.get("whole_run")
+    if not phases:
+        return ""
+    total = sum(phases.values())
+    rows = [(name, f"{seconds:.0f}") for name, seconds in phases.items()]
+    table = _table(("`make run`", "seconds"), [*rows, ("total", f"{total:.0f}")])
+    return (
+        f"\n{table}\n\nThe total is {total / phases[STEPS]:.2f} times the env and gradient steps.\n"
     )
 
 
