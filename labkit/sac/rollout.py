@@ -12,7 +12,7 @@ from labkit.environments.make import MAX_SEED, forward_position
 from labkit.errors import DivergedError, ParameterError, first_line
 from labkit.parameters import MANY, check_int, check_no_wildcards, echo, grouped, invalid
 from labkit.replay.transitions import NStepWriter, Transition, Write
-from labkit.runtime import quiet
+from labkit.runtime import in_forks, quiet
 from labkit.sac.actor import Actor
 
 if TYPE_CHECKING:
@@ -164,31 +164,52 @@ def evaluate(
     seed: int,
     after_episode: Callable[[int], None] = lambda done: None,
     after_step: Callable[[], None] = lambda: None,
+    processes: int = 1,
 ) -> Evaluation:
     """Plays `episodes` episodes; the same seed gives the same episodes. For errors see `play`.
 
-    The environment is seeded here: training must not share it. `policy` maps an observation
-    `[obs]` to an action `[act]`, and is deterministic for a final score. `after_episode` receives
-    the number of finished episodes, for a progress display; `after_step` may raise to stop. In an
-    environment without a time limit an episode is cut after `EPISODE_LIMIT` env steps.
+    Each episode is seeded by itself: training must not share the environment. `policy` maps an
+    observation `[obs]` to an action `[act]`, and is deterministic for a final score.
+    `after_episode` receives the number of finished episodes, for a progress display; `after_step`
+    may raise to stop. In an environment without a time limit an episode is cut after
+    `EPISODE_LIMIT` env steps. More `processes` than one play the same episodes in less time, where
+    the environment allows that; the policy must be deterministic, and not use TensorFlow.
     """
     if not hasattr(env, "gym"):
         raise invalid("env", env, "what labkit.make_environment(id or MyEnv) returns")
     episodes = check_int("episodes", episodes, 1, MANY, "episodes")
-    env.seed(check_int("seed", seed, 0, MAX_SEED, "seed of the episodes"))
-    limit = env.gym.max_episode_steps or EPISODE_LIMIT
-    rows = []
-    for done in range(1, episodes + 1):
-        first, total, start = env.reset(), 0.0, forward_position(env)
-        for length, (transition, over) in enumerate(play(env, policy, first), start=1):
-            total += float(transition.reward)
-            after_step()
-            if length == limit and not over:
-                told = f"an evaluation episode was cut after {grouped(limit)} env steps"
+    words = np.random.SeedSequence(check_int("seed", seed, 0, MAX_SEED, "seed of the episodes"))
+    seeds, limit = (words.generate_state(episodes) % 2**31).tolist(), env.gym.max_episode_steps
+    rows: list[tuple[float, float, float]] = []
+    if env.gym.can_fork:
+        env.reset()  # the first episode of a new robot of PyBullet differs from all others
+    else:
+        processes = 1
+
+    def one(seed: int) -> tuple[float, float, float]:
+        return _episode(env, policy, seed, limit or EPISODE_LIMIT, after_step)
+
+    with in_forks(one, seeds, processes, after_step) as played:
+        for row in played:
+            rows.append(row)
+            if row[1] == EPISODE_LIMIT and not limit:
+                told = f"an evaluation episode was cut after {grouped(EPISODE_LIMIT)} env steps"
                 print(f"{told}: this environment has no time limit; `max_episode_steps` sets one")
-                break
-        end = forward_position(env)
-        distance = np.nan if start is None or end is None else end - start
-        rows.append((total, float(length), distance))
-        after_episode(done)
+            after_episode(len(rows))
     return Evaluation(*zip(*rows, strict=True))
+
+
+def _episode(
+    env: "PyEnvironment", policy: Policy, seed: int, limit: int, after_step: Callable[[], None]
+) -> tuple[float, float, float]:
+    """Return, length and distance of an episode of at most `limit` env steps."""
+    env.seed(seed)
+    first, total, start = env.reset(), 0.0, forward_position(env)
+    for length, (transition, _) in enumerate(play(env, policy, first), start=1):
+        total += float(transition.reward)
+        after_step()
+        if length == limit:
+            break
+    end = forward_position(env)
+    distance = np.nan if start is None or end is None else end - start
+    return total, float(length), distance

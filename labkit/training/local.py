@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from labkit.config import SACConfig
 from labkit.errors import RunError, StorageError
-from labkit.runtime import in_background
+from labkit.runtime import cpu_cores, in_background
 from labkit.sac.actor import ActorPolicy
 from labkit.sac.rollout import Collector, evaluate
 from labkit.training import checkpoint, components
@@ -213,6 +213,7 @@ class LocalTraining:
                 components.evaluation_seed(config, final),
                 after_episode=lambda done: bar.advance(),
                 after_step=check_stop,
+                processes=cpu_cores(),
             )
             learner.log_evaluation(self.step, self.env_step, result, final, learner.seconds())
 

@@ -173,9 +173,9 @@ def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config
     env = labkit.make_environment(ENV)
     seed = components.evaluation_seed(config, final=True)
     total = 0.0
-    env.seed(seed)
-    for _ in range(config.num_eval_episodes):  # a loop of its own, on the raw time steps
-        step = env.reset()
+    for word in np.random.SeedSequence(seed).generate_state(2):
+        env.seed(int(word) % 2**31)
+        step = env.reset()  # a loop of its own, on the raw time steps
         while not step.is_last():
             step = env.step(policy(step.observation))
             total += float(step.reward)
