@@ -159,10 +159,10 @@ def in_background(function: Callable[..., Any], *arguments: Any) -> "Future[Any]
 def in_forks(
     function: Callable[[Any], Any],
     items: Sequence[Any],
-    processes: int,
+    most: int,
     wait: Callable[[], Any] = lambda: None,
 ) -> Iterator[Iterator[Any]]:
-    """Begins to compute `function(item)` for each item, in forks of this process.
+    """Begins to compute `function(item)` for each item, in at most `most` forks of this process.
 
     Yields an iterator over the results, in order. While that waits, it calls `wait` ten times a
     second, which may raise. The forks end with the block, or with this process.
@@ -171,21 +171,22 @@ def in_forks(
     `function` must not use TensorFlow, Reverb or a GPU. What a fork leaves unanswered, because it
     failed or was killed, is computed here: an error is raised as it would be without forks.
     """
-    count = min(processes, len(items)) if sys.platform == "linux" else 1
-    forks: list[Connection | None] = [None] * count
+    count = min(most, len(items)) if sys.platform == "linux" else 0
+    forks: list[Connection | None] = [None] * max(1, count)
 
     def results() -> Iterator[Any]:
         for number, item in enumerate(items):
-            fork, answer = forks[number % count], []
+            fork, answer = forks[number % len(forks)], []
             while fork and not fork.poll(0.1):
                 wait()
             with contextlib.suppress(EOFError, OSError):  # it has ended
                 answer = [fork.recv()] if fork else []
             yield answer[0] if answer else function(item)
+        stack.close()
 
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # there is no memory for a process, or no process left
-            for first in range(count if count > 1 else 0):
+            for first in range(count):
                 forks[first] = stack.enter_context(_fork(function, items[first::count]))
         yield results()
 

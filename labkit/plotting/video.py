@@ -127,7 +127,7 @@ def record_episode(
             if index + 1 < len(shown):  # with the last state it would be one frame too long
                 yield _stamp(picture, caption.replace("\n", "   "))
 
-    forks = cpu_cores() if client_of(env) else 1  # others were drawn at once
+    forks = cpu_cores() if client_of(env) else 0  # others were drawn at once
     with in_forks(lambda one: one[0](), shown, forks) as drawn:
         # x264 may exceed the limit by what its buffer holds: one second of video.
         limit = 0.95 * 8 * max_bytes / (moment.seconds + 1)

@@ -1,5 +1,6 @@
 """Policies and env steps: the one episode loop, the collector of transitions, the evaluation."""
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -135,6 +136,9 @@ class Collector:
         return float(np.mean(self.recent_returns)) if self.recent_returns else float("nan")
 
 
+Row = tuple[float, float, float]  # of an episode: its return, length, distance; see `Evaluation`
+
+
 @attrs.frozen
 class Evaluation:
     """The results of some episodes; each field holds one float per episode."""
@@ -142,6 +146,15 @@ class Evaluation:
     returns: tuple[float, ...]  # undiscounted sums of the environment's own, unscaled reward
     lengths: tuple[float, ...]  # env steps
     distances: tuple[float, ...]  # metres forward; NaN without a base that moves forward
+
+    @classmethod
+    def of(cls, episodes: Iterator[Row], after_episode: Callable[[int], None]) -> "Evaluation":
+        """Those of what `begin_evaluation` yields; `after_episode` gets how many there are."""
+        rows: list[Row] = []
+        for row in episodes:
+            rows.append(row)
+            after_episode(len(rows))
+        return cls(*zip(*rows, strict=True))
 
     @property
     def mean_return(self) -> float:
@@ -175,40 +188,53 @@ def evaluate(
     `EPISODE_LIMIT` env steps. More `processes` than one play the same episodes in less time, where
     the environment allows that; the policy must be deterministic, and not use TensorFlow.
     """
+    forks = processes if processes > 1 else 0
+    with begin_evaluation(env, policy, episodes, seed, after_step, forks) as rows:
+        return Evaluation.of(rows, after_episode)
+
+
+@contextlib.contextmanager
+def begin_evaluation(
+    env: "PyEnvironment",
+    policy: Policy,
+    episodes: int,
+    seed: int,
+    after_step: Callable[[], None],
+    forks: int,
+) -> Iterator[Iterator[Row]]:
+    """Begins what `evaluate` does in up to `forks` processes; yields an iterator over the rows.
+
+    Without forks, an episode is played when its row is asked for.
+    """
     if not hasattr(env, "gym"):
         raise invalid("env", env, "what labkit.make_environment(id or MyEnv) returns")
     episodes = check_int("episodes", episodes, 1, MANY, "episodes")
     words = np.random.SeedSequence(check_int("seed", seed, 0, MAX_SEED, "seed of the episodes"))
-    seeds, limit = (words.generate_state(episodes) % 2**31).tolist(), env.gym.max_episode_steps
-    rows: list[tuple[float, float, float]] = []
     if env.gym.can_fork:
         env.reset()  # the first episode of a new robot of PyBullet differs from all others
     else:
-        processes = 1
+        forks = 0
 
-    def one(seed: int) -> tuple[float, float, float]:
-        return _episode(env, policy, seed, limit or EPISODE_LIMIT, after_step)
+    def one(seed: int) -> Row:
+        return _episode(env, policy, seed, after_step)
 
-    with in_forks(one, seeds, processes, after_step) as played:
-        for row in played:
-            rows.append(row)
-            if row[1] == EPISODE_LIMIT and not limit:
-                told = f"an evaluation episode was cut after {grouped(EPISODE_LIMIT)} env steps"
-                print(f"{told}: this environment has no time limit; `max_episode_steps` sets one")
-            after_episode(len(rows))
-    return Evaluation(*zip(*rows, strict=True))
+    seeds = (words.generate_state(episodes) % 2**31).tolist()
+    with in_forks(one, seeds, forks, after_step) as rows:
+        yield rows
 
 
 def _episode(
-    env: "PyEnvironment", policy: Policy, seed: int, limit: int, after_step: Callable[[], None]
-) -> tuple[float, float, float]:
-    """Return, length and distance of an episode of at most `limit` env steps."""
+    env: "PyEnvironment", policy: Policy, seed: int, after_step: Callable[[], None]
+) -> Row:
     env.seed(seed)
     first, total, start = env.reset(), 0.0, forward_position(env)
-    for length, (transition, _) in enumerate(play(env, policy, first), start=1):
+    limit = env.gym.max_episode_steps or EPISODE_LIMIT
+    for length, (transition, over) in enumerate(play(env, policy, first), start=1):
         total += float(transition.reward)
         after_step()
-        if length == limit:
+        if length == limit and not over:
+            told = f"an evaluation episode was cut after {grouped(limit)} env steps"
+            print(f"{told}: this environment has no time limit; `max_episode_steps` sets one")
             break
     end = forward_position(env)
     distance = np.nan if start is None or end is None else end - start

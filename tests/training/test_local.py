@@ -24,7 +24,7 @@ from labkit.errors import BrokenEnvironmentError, DivergedError
 from labkit.replay.transitions import Transition
 from labkit.sac.actor import ActorPolicy
 from labkit.training import checkpoint, components, learner, local
-from labkit.training.components import RESUME_SEED, evaluation_seed
+from labkit.training.components import RESUME_SEED, evaluated
 from labkit.training.progress import StopRequest
 from labkit.training.records import read_config, read_content, read_metrics
 from labkit.training.run import open_run
@@ -360,11 +360,11 @@ def test_evaluations_have_episodes_of_their_own(config):
     """Interim ones of a run share theirs; a final one has others for each budget and seed."""
     every = list(itertools.product((0, 1, 2**31 - 1), (50_000, 90_000, 10**9)))
     pairs = [config(seed=seed, num_iterations=budget) for seed, budget in every]
-    finals = {evaluation_seed(one, final=True) for one in pairs}
-    interim = {evaluation_seed(one, final=False) for one in pairs}
+    finals = {evaluated(one, final=True)[1] for one in pairs}
+    interim = {evaluated(one)[1] for one in pairs}
     assert (len(finals), len(interim), finals & interim) == (9, 3, set())
     assert all(type(seed) is int and 0 <= seed < 2**31 for seed in finals | interim)
-    assert evaluation_seed(pairs[0], final=True) == evaluation_seed(pairs[0], final=True)
+    assert evaluated(pairs[0], final=True) == evaluated(pairs[0], final=True)
 
 
 # --- again

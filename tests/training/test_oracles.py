@@ -171,7 +171,7 @@ def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config
     run = labkit.train(config, labkit.open_run(tmp_path / "run", config))
     policy = load_actor(run.path / "policy", config.observation_scale)
     env = labkit.make_environment(ENV)
-    seed = components.evaluation_seed(config, final=True)
+    seed = components.evaluated(config, final=True)[1]
     total = 0.0
     for word in np.random.SeedSequence(seed).generate_state(2):
         env.seed(int(word) % 2**31)
