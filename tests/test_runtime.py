@@ -142,21 +142,16 @@ def test_what_a_fork_leaves_unanswered_is_computed_here():
 
 FORKS = """
 import os, time, labkit
-def sleep(_):
-    os.write(1, b"begun\\n")
-    time.sleep(100)
-def stop():
-    raise KeyboardInterrupt
+sleep = lambda _: (os.write(1, b"begun\\n"), time.sleep(100))
 with labkit.runtime.in_forks(sleep, range(2), 2, {wait}) as results:
     next(results)
 """
 
 
-@pytest.mark.parametrize("wait", ["stop", "int"])
-def test_forks_end_with_their_block_and_with_their_process(wait):
+@pytest.mark.parametrize(("wait", "number"), [("lambda: 1 / 0", 0), ("int", signal.SIGKILL)])
+def test_forks_end_with_their_block_and_with_their_process(wait, number):
     command, quiet = [sys.executable, "-c", FORKS.format(wait=wait)], subprocess.DEVNULL
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=quiet) as process:
         process.stdout.readline()
-        if wait == "int":
-            process.kill()
+        process.send_signal(number)
         process.communicate(timeout=50)  # until no fork has this output, either

@@ -244,10 +244,9 @@ def _stderr() -> int:
     if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGTSTP, _suspend)
-    try:
+    with contextlib.suppress(AttributeError, OSError, ValueError):
         return os.dup(sys.stderr.fileno())
-    except (AttributeError, OSError, ValueError):
-        return os.dup(2)
+    return os.dup(2)
 
 
 def _suspend(*_: Any) -> None:

@@ -130,8 +130,7 @@ def record_episode(
     forks = cpu_cores() if client_of(env) else 0  # others were drawn at once
     with in_forks(lambda one: one[0](), shown, forks) as drawn:
         # x264 may exceed the limit by what its buffer holds: one second of video.
-        limit = 0.95 * 8 * max_bytes / (moment.seconds + 1)
-        write_mp4(Path(path), pictures(drawn), rate, limit)
+        write_mp4(Path(path), pictures(drawn), rate, 0.95 * 8 * max_bytes / (moment.seconds + 1))
     frames, captions = zip(*kept, strict=True)
     return Recording(Path(path), frames, captions, moment.step, moment.return_, moment.seconds)
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 EPISODE_LIMIT = 100_000  # env steps of an evaluation episode without a time limit
 Policy = Callable[[np.ndarray], np.ndarray]  # observation [obs] → action [act], both float32
+Row = tuple[float, float, float]  # of an episode: its return, length, distance; see `Evaluation`
+Check = Callable[[], Any]  # may raise, to stop
 
 
 def random_policy(action_spec: "BoundedArraySpec", seed: int) -> Policy:
@@ -136,9 +138,6 @@ class Collector:
         return float(np.mean(self.recent_returns)) if self.recent_returns else float("nan")
 
 
-Row = tuple[float, float, float]  # of an episode: its return, length, distance; see `Evaluation`
-
-
 @attrs.frozen
 class Evaluation:
     """The results of some episodes; each field holds one float per episode."""
@@ -146,15 +145,6 @@ class Evaluation:
     returns: tuple[float, ...]  # undiscounted sums of the environment's own, unscaled reward
     lengths: tuple[float, ...]  # env steps
     distances: tuple[float, ...]  # metres forward; NaN without a base that moves forward
-
-    @classmethod
-    def of(cls, episodes: Iterator[Row], after_episode: Callable[[int], None]) -> "Evaluation":
-        """Those of what `begin_evaluation` yields; `after_episode` gets how many there are."""
-        rows: list[Row] = []
-        for row in episodes:
-            rows.append(row)
-            after_episode(len(rows))
-        return cls(*zip(*rows, strict=True))
 
     @property
     def mean_return(self) -> float:
@@ -171,67 +161,47 @@ class Evaluation:
 
 
 def evaluate(
-    env: "PyEnvironment",
-    policy: Policy,
-    episodes: int,
-    seed: int,
-    after_episode: Callable[[int], None] = lambda done: None,
-    after_step: Callable[[], None] = lambda: None,
-    processes: int = 1,
+    env: "PyEnvironment", policy: Policy, episodes: int, seed: int, processes: int = 1
 ) -> Evaluation:
     """Plays `episodes` episodes; the same seed gives the same episodes. For errors see `play`.
 
     Each episode is seeded by itself: training must not share the environment. `policy` maps an
-    observation `[obs]` to an action `[act]`, and is deterministic for a final score.
-    `after_episode` receives the number of finished episodes, for a progress display; `after_step`
-    may raise to stop. In an environment without a time limit an episode is cut after
-    `EPISODE_LIMIT` env steps. More `processes` than one play the same episodes in less time, where
-    the environment allows that; the policy must be deterministic, and not use TensorFlow.
+    observation `[obs]` to an action `[act]`, and is deterministic for a final score. In an
+    environment without a time limit an episode is cut after `EPISODE_LIMIT` env steps. More
+    `processes` than one play the same episodes in less time, where the environment allows that; the
+    policy must be deterministic, and not use TensorFlow.
     """
-    forks = processes if processes > 1 else 0
-    with begin_evaluation(env, policy, episodes, seed, after_step, forks) as rows:
-        return Evaluation.of(rows, after_episode)
+    with begin_evaluation(env, policy, episodes, seed, processes * (processes > 1)) as rows:
+        return Evaluation(*zip(*rows, strict=True))
 
 
 @contextlib.contextmanager
 def begin_evaluation(
-    env: "PyEnvironment",
-    policy: Policy,
-    episodes: int,
-    seed: int,
-    after_step: Callable[[], None],
-    forks: int,
+    env: "PyEnvironment", policy: Policy, episodes: int, seed: int, forks: int, check: Check = int
 ) -> Iterator[Iterator[Row]]:
-    """Begins what `evaluate` does in up to `forks` processes; yields an iterator over the rows.
+    """Begins what `evaluate` does, in up to `forks` processes; yields an iterator over the rows.
 
-    Without forks, an episode is played when its row is asked for.
+    Without forks, an episode is played when its row is asked for. While it waits, `check` is called
+    again and again; it may raise to stop.
     """
     if not hasattr(env, "gym"):
         raise invalid("env", env, "what labkit.make_environment(id or MyEnv) returns")
     episodes = check_int("episodes", episodes, 1, MANY, "episodes")
     words = np.random.SeedSequence(check_int("seed", seed, 0, MAX_SEED, "seed of the episodes"))
+    seeds, forks = (words.generate_state(episodes) % 2**31).tolist(), forks * env.gym.can_fork
     if env.gym.can_fork:
         env.reset()  # the first episode of a new robot of PyBullet differs from all others
-    else:
-        forks = 0
-
-    def one(seed: int) -> Row:
-        return _episode(env, policy, seed, after_step)
-
-    seeds = (words.generate_state(episodes) % 2**31).tolist()
-    with in_forks(one, seeds, forks, after_step) as rows:
+    with in_forks(lambda one: _episode(env, policy, one, check), seeds, forks, check) as rows:
         yield rows
 
 
-def _episode(
-    env: "PyEnvironment", policy: Policy, seed: int, after_step: Callable[[], None]
-) -> Row:
+def _episode(env: "PyEnvironment", policy: Policy, seed: int, check: Check) -> Row:
     env.seed(seed)
     first, total, start = env.reset(), 0.0, forward_position(env)
     limit = env.gym.max_episode_steps or EPISODE_LIMIT
     for length, (transition, over) in enumerate(play(env, policy, first), start=1):
         total += float(transition.reward)
-        after_step()
+        check()
         if length == limit and not over:
             told = f"an evaluation episode was cut after {grouped(limit)} env steps"
             print(f"{told}: this environment has no time limit; `max_episode_steps` sets one")

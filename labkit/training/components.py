@@ -19,7 +19,7 @@ from labkit.replay.transitions import Layout, ReplayTable, layout_of
 from labkit.replay.uniform_replay import UniformReplay
 from labkit.runtime import seed_everything
 from labkit.sac.agent import SeededSacAgent, create_agent
-from labkit.sac.rollout import Collector, random_policy
+from labkit.sac.rollout import Collector, Row, random_policy
 from labkit.strategy import make_strategy
 from labkit.training import checkpoint
 from labkit.training.progress import progress
@@ -62,6 +62,7 @@ class TrainingComponents:
     layout: Layout  # of a row of the table
     replay: ReplayTable
     env_steps: int = 0
+    early: Iterator[Row] | None = None  # the evaluation of gradient step 0, where it has begun
 
 
 def make_environments(

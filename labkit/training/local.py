@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from labkit.config import SACConfig
 from labkit.errors import RunError, StorageError
 from labkit.runtime import cpu_cores, in_background
 from labkit.sac.actor import ActorPolicy
-from labkit.sac.rollout import Collector, Evaluation, Row, begin_evaluation
+from labkit.sac.rollout import Collector, Evaluation, begin_evaluation
 from labkit.training import checkpoint, components
 from labkit.training.components import MakeEnv, TrainingComponents
 from labkit.training.learner import Learner
@@ -69,29 +69,23 @@ def train(
         folder = opened.path / "checkpoints"
         made = components.build(config, environments, folder / "reverb")
         with contextlib.closing(made.replay), contextlib.ExitStack() as stack:
-            stop, early = StopRequest(), None
+            stop = StopRequest()
             if checkpoint.latest(folder) is None:
                 if config.eval_interval:  # of the untrained policy, at the same time
                     task = made.eval_env, ActorPolicy(made.agent), *components.evaluated(config)
-                    begun = begin_evaluation(*task, stop.check, cpu_cores() - 1)
-                    early = stack.enter_context(begun)
+                    begun = begin_evaluation(*task, cpu_cores() - 1, stop.check)
+                    made.early = stack.enter_context(begun)
                 components.warm_up(config, made)
             with stop:
-                LocalTraining(config, opened, made, early).execute(stop)
+                LocalTraining(config, opened, made).execute(stop)
     return opened
 
 
 class LocalTraining:
-    """The state of one call of `train`; `early` is the evaluation of step 0, if it has begun."""
+    """The state of one call of `train`."""
 
-    def __init__(
-        self,
-        config: SACConfig,
-        run: Run,
-        made: TrainingComponents,
-        early: Iterator[Row] | None = None,
-    ):
-        self.config, self.components, self.early = config, made, early
+    def __init__(self, config: SACConfig, run: Run, made: TrainingComponents):
+        self.config, self.components, self.early = config, made, made.early
         agent, replay = made.agent, made.replay
         windows: dict[str, Any] = {"n_step": config.n_step, "gamma": config.gamma}
         self.learner = Learner(config, run, agent, made.strategy, made.layout, replay)
@@ -205,12 +199,12 @@ class LocalTraining:
         """
         learner, (early, self.early) = self.learner, (self.early, None)
         self.deterministic_policy.set_weights(learner.flat_weights())
-        episodes, seed = components.evaluated(self.config, final)
-        task = self.components.eval_env, self.deterministic_policy, episodes, seed, stop.check
-        bar = progress("evaluation", episodes, "episodes", cell=self.live_plot.line)
+        numbers = components.evaluated(self.config, final)
+        task = self.components.eval_env, self.deterministic_policy, *numbers, cpu_cores()
+        bar = progress("evaluation", numbers[0], "episodes", cell=self.live_plot.line)
         with contextlib.suppress(StoppedError), bar, contextlib.ExitStack() as stack:
-            rows = early or stack.enter_context(begin_evaluation(*task, cpu_cores()))
-            result = Evaluation.of(rows, lambda done: bar.advance())
+            bar.iterable = early or stack.enter_context(begin_evaluation(*task, stop.check))
+            result = Evaluation(*zip(*bar, strict=True))
             learner.log_evaluation(self.step, self.env_step, result, final, learner.seconds())
 
     def save_checkpoint(self) -> None:
