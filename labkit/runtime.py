@@ -1,20 +1,24 @@
-"""Settings that TensorFlow, gym, pygame and MuJoCo read when they load; output and seeds.
+"""Settings that TensorFlow, gym, pygame and MuJoCo read when they load; output, seeds, forks.
 
 `prepare` runs when labkit is imported. No function here imports TensorFlow before it needs it.
 """
 
 import contextlib
 import ctypes
+import gc
 import importlib.metadata
 import io
 import logging
+import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from multiprocessing.connection import Connection
 from typing import Any
 
 import threadpoolctl
@@ -22,6 +26,7 @@ import threadpoolctl
 from labkit.errors import ParameterError
 
 NO_PROXY = "no_grpc_proxy"  # gRPC reads the lower-case name
+PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal that a process gets when its parent ends
 _hiding = threading.Lock()  # held while the output is redirected
 
 
@@ -148,3 +153,63 @@ def in_background(function: Callable[..., Any], *arguments: Any) -> "Future[Any]
 
     threading.Thread(target=call, daemon=True).start()
     return future
+
+
+@contextlib.contextmanager
+def in_forks(
+    function: Callable[[Any], Any], items: Sequence[Any], most: int, wait: Callable[[], Any] = int
+) -> Iterator[Iterator[Any]]:
+    """Begins to compute `function(item)` for each item, in at most `most` forks of this process.
+
+    Yields an iterator over the results, in order. While that waits, it calls `wait` ten times a
+    second, which may raise. The forks end with the block, or with this process.
+
+    A fork has this process's memory, so that only results are pickled, but no other thread: in it,
+    `function` must not use TensorFlow, Reverb or a GPU. What a fork leaves unanswered, because it
+    failed or was killed, is computed here: an error is raised as it would be without forks.
+    """
+    count = min(most, len(items)) if sys.platform == "linux" else 0
+    forks: list[Connection | None] = [None] * max(1, count)
+
+    def results() -> Iterator[Any]:
+        for number, item in enumerate(items):
+            fork, answer = forks[number % len(forks)], []
+            while fork and not fork.poll(0.1):
+                wait()
+            with contextlib.suppress(EOFError, OSError):  # it has ended
+                answer = [fork.recv()] if fork else []
+            yield answer[0] if answer else function(item)
+        stack.close()
+
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # there is no memory for a process, or no process left
+            for first in range(count):
+                forks[first] = stack.enter_context(_fork(function, items[first::count]))
+        yield results()
+
+
+@contextlib.contextmanager
+def _fork(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Connection]:
+    """A fork, killed with the block, that sends what `function` returns for each item."""
+    answers, sending = multiprocessing.Pipe(duplex=False)
+    libc, parent, child = ctypes.CDLL(None), os.getpid(), 0
+    try:
+        if child := os.fork():
+            sending.close()
+            yield answers
+            return
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number in (signal.SIGINT, signal.SIGTERM):  # for the parent to decide
+            signal.signal(number, signal.SIG_IGN)
+        gc.freeze()  # what waits to be collected may be TensorFlow's
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            for item in items:  # Jupyter's output needs a thread
+                sending.send(function(item))
+    finally:
+        if os.getpid() != parent:
+            os._exit(0)
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        answers.close()
+        sending.close()

@@ -4,19 +4,10 @@ import labkit  # noqa: F401, I001  (first: it sets what TensorFlow reads when it
 import gym
 import numpy as np
 
-SMALL = {
-    "initial_collect_steps": 300,
-    "num_iterations": 20,
-    "replay_buffer_capacity": 2_000,
-    "batch_size": 32,
-    "actor_fc_layer_params": (32, 32),
-    "critic_joint_fc_layer_params": (32, 32),
-    "log_interval": 5,
-    "eval_interval": 10,
-    "interim_eval_episodes": 1,
-    "num_eval_episodes": 2,
-    "policy_save_interval": 0,
-}
+SMALL: dict = {"initial_collect_steps": 300, "num_iterations": 20, "replay_buffer_capacity": 2_000}
+SMALL |= {"batch_size": 32, "log_interval": 5, "eval_interval": 10, "policy_save_interval": 0}
+SMALL |= {"actor_fc_layer_params": (32, 32), "critic_joint_fc_layer_params": (32, 32)}
+SMALL |= {"interim_eval_episodes": 1, "num_eval_episodes": 2}
 
 # Every field with a value that is not its default.
 OFF_DEFAULT = {

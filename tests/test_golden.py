@@ -6,8 +6,7 @@ from golden import CASES, DATA, run_case
 
 
 @pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, marks=[pytest.mark.thorough] * (c != "minitaur")) for c in CASES],
+    "case", [pytest.param(c, marks=[pytest.mark.thorough] * (c != "minitaur")) for c in CASES]
 )
 def test_first_transitions_and_losses_are_those_on_record(case):
     recorded, found = np.load(DATA), run_case(case)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -122,3 +123,35 @@ def test_output_comes_back_after_blocks_of_two_threads_and_is_shown_after_an_err
     command = [sys.executable, "-c", TWO_THREADS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     assert (done.stdout, done.stderr) == ("shown\n", "the reason\n")
+
+
+def test_what_a_fork_leaves_unanswered_is_computed_here():
+    here = os.getpid()
+
+    def square(number):
+        if number == 3 and os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 100 // (6 - number), os.getpid() == here
+
+    with runtime.in_forks(square, range(7), 2) as results:
+        found = [next(results) for _ in range(6)]
+        with pytest.raises(ZeroDivisionError):
+            next(results)
+    assert found == list(zip([16, 20, 25, 33, 50, 100], [0, 0, 0, 1, 0, 1], strict=True))
+
+
+FORKS = """
+import os, time, labkit
+sleep = lambda _: (os.write(1, b"begun\\n"), time.sleep(100))
+with labkit.runtime.in_forks(sleep, range(2), 2, {wait}) as results:
+    next(results)
+"""
+
+
+@pytest.mark.parametrize(("wait", "number"), [("lambda: 1 / 0", 0), ("int", signal.SIGKILL)])
+def test_forks_end_with_their_block_and_with_their_process(wait, number):
+    command, quiet = [sys.executable, "-c", FORKS.format(wait=wait)], subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=quiet) as process:
+        process.stdout.readline()
+        process.send_signal(number)
+        process.communicate(timeout=50)  # until no fork has this output, either

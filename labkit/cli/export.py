@@ -28,14 +28,7 @@ from labkit.plotting import video
 from labkit.runtime import quiet
 from labkit.sac import actor
 from labkit.sac.rollout import load_actor
-from labkit.training.records import (
-    describe,
-    differences,
-    is_finished,
-    read_config,
-    read_content,
-    read_metrics,
-)
+from labkit.training import records
 from labkit.training.run import check_links
 
 
@@ -52,12 +45,12 @@ def record(run_dir: Path, seed: int, out: Path | None, max_steps: int = 1000) ->
     if out is not None and (out.suffix != ".mp4" or out.exists()):
         raise invalid("--out", str(out), "a new file whose name ends in .mp4")
     check_links(run_dir)
-    config, content = read_config(run_dir), read_content(run_dir)
+    config, content = records.read_config(run_dir), records.read_content(run_dir)
     policy = load_actor(run_dir / "policy", config.observation_scale)
     limit = (content.get("environment") or {}).get("max_episode_steps")
     with quiet():
         env = make_environment(config.env_name, None, limit)
-    if differing := differences(run_dir, describe(env)):
+    if differing := records.differences(run_dir, records.describe(env)):
         what = f"its environment came from make_env, or is another one here ({differing})"
         raise ParameterError(f"{run_dir} cannot be played: {what}")
     file = out or Path("runs/watch.mp4")
@@ -79,7 +72,7 @@ def export(run_dir: Path, out: Path | None) -> None:
     if target.exists():
         raise invalid("--out", str(target), "a new folder")
     check_links(run_dir)
-    config = read_config(run_dir)
+    config = records.read_config(run_dir)
     arrays = load_actor(run_dir / "policy", config.observation_scale).arrays()
     card = model_card(run_dir, config, arrays)
     with storage(target), tempfile.TemporaryDirectory() as folder:
@@ -131,8 +124,8 @@ def onnx_model(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 def model_card(run_dir: Path, config: SACConfig, arrays: Mapping[str, np.ndarray]) -> str:
     """The card in the format of Hugging Face, YAML and Markdown; every value is escaped."""
-    table, score = read_metrics(run_dir), "none, it has not finished"
-    if is_finished(run_dir, config):
+    table, score = records.read_metrics(run_dir), "none, it has not finished"
+    if records.is_finished(run_dir, config):
         (*_, returns) = table.eval_returns[table.eval_returns.map(len) > 0]
         score = f"{np.mean(returns):.2f} ± {np.std(returns):.2f}, {len(returns)} episodes"
     values: dict[str, Any] = {
@@ -143,7 +136,7 @@ def model_card(run_dir: Path, config: SACConfig, arrays: Mapping[str, np.ndarray
         "env_steps": table.env_step.max(),
         "gradient_steps": table.gradient_step.max(),
         "seed": config.seed,
-        "commit": read_content(run_dir).get("commit"),
+        "commit": records.read_content(run_dir).get("commit"),
     }
     shown = {name: escape(value) for name, value in values.items()}
     return Template(Path(__file__).with_name("model_card.md").read_text()).substitute(shown)

@@ -102,7 +102,9 @@ class Execution:
                 raise RunError("stopped")
 
         output = self.run_dir / self.notebook.name
-        files, options = (str(self.notebook), str(output)), {"on_cell_start": check_stop}
+        files = str(self.notebook), str(output)
+        # nbclient skips what the run does not need.
+        options: Any = {"on_cell_start": check_stop, "skip_cells_with_tag": "lesson"}
         logging.getLogger("papermill").setLevel(logging.CRITICAL)  # every ending is named here
         status, message = 0, "done"
         try:

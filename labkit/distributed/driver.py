@@ -94,15 +94,11 @@ def train_on_ray(
 class Driver:
     """Starts the actors, watches them, shows their progress, stops them, and writes `ray.json`.
 
-    That file holds what the run measured on Ray since its last start::
-
-        seconds, cpu_seconds     wall time; CPU time of each actor's present process
-        inserts, samples         of the replay table
-        samples_per_insert       of these, without the warm-up
-        staleness_median, _max   env steps; see `ParameterServer.status`
-        faults                   of each failure: the actor, the seconds until its new process
-                                 answered, the steps lost; a failure of the replay table includes
-                                 one of the learner, which is restarted with it
+    That file holds what the run measured on Ray since its last start: wall seconds; the CPU seconds
+    of each actor's present process; inserts and samples of the replay table, and their ratio
+    without the warm-up; the staleness in env steps, see `ParameterServer.status`; and of each
+    failure the actor, the seconds until its new process answered and the steps lost. One of the
+    replay table includes one of the learner, which is restarted with it.
     """
 
     def __init__(self, context: RunContext, run: Run, workers: int, layout: Layout):
@@ -178,10 +174,9 @@ class Driver:
             ray.kill(learner.handle, no_restart=False)
         lost = {"env_steps_lost": env_steps, "gradient_steps_lost": gradient_steps}
         self.faults.append({"actor": failed.name, "seconds": round(failed.failed_for, 1), **lost})
-        print(
-            f"{failed.name} failed and was restarted after {failed.failed_for:.0f} s: at most "
-            f"{env_steps} env steps and about {gradient_steps} gradient steps lost"
-        )
+        what = f"{failed.name} failed and was restarted after {failed.failed_for:.0f} s"
+        found = f"at most {env_steps} env steps and about {gradient_steps} gradient steps lost"
+        print(f"{what}: {found}")
 
     def _summary(self) -> dict[str, Any]:
         """What `ray.json` holds at the end."""

@@ -21,7 +21,7 @@ from labkit.replay.transitions import Transition
 from labkit.sac.actor import ActorPolicy
 from labkit.sac.agent import create_agent
 from labkit.sac.rollout import Collector, Evaluation, evaluate, random_policy
-from labkit.training.components import COLLECT_SEED, NOISE_SEED, evaluation_seed
+from labkit.training.components import COLLECT_SEED, NOISE_SEED, evaluated
 
 PULL_STEPS = 10  # env steps after which a worker asks for newer weights, at the latest
 COUNT_STEPS = 50  # env steps after which it reads the table's counters, a call to the server
@@ -142,5 +142,4 @@ class Evaluator:
             self._env = self._context.environment(config.seed)
             self._policy = actor_policy(config, self._env, None)
         self._policy.set_weights(weights)
-        episodes = config.num_eval_episodes if final else config.interim_eval_episodes
-        return evaluate(self._env, self._policy, episodes, evaluation_seed(config, final))
+        return evaluate(self._env, self._policy, *evaluated(config, final))

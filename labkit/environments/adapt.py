@@ -5,6 +5,7 @@ import faulthandler
 import functools
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -21,9 +22,14 @@ from labkit.errors import BrokenEnvironmentError
 from labkit.parameters import echo, invalid
 from labkit.runtime import quiet
 
+# Modules of environments that live in this process's memory, without thread, socket or GPU, and
+# whose episodes depend on their seed alone. Those of Box2D also depend on the episode before.
+FORKABLE = r"pybullet_envs|labkit\.environments|gym(nasium)?\.(wrappers|envs\.(classic|mujoco))"
 TRUNCATED = "TimeLimit.truncated"  # Gym's mark in `info`
 # Held while the global generators belong to one environment: another thread would use them, too.
 GENERATORS = threading.RLock()
+let_go = GENERATORS.release  # a fork lacks the thread that would do so
+os.register_at_fork(before=GENERATORS.acquire, after_in_parent=let_go, after_in_child=let_go)
 
 
 class GymEnvironment(PyEnvironment):
@@ -34,6 +40,7 @@ class GymEnvironment(PyEnvironment):
       within its bounds. Other spaces stay as they are.
     - The environment has its own copy of Python's and NumPy's global random generators, from which
       the Minitaur draws at each reset. Else an evaluation would change what training sees next.
+    - `can_fork` is whether forks of this process can play its episodes; not for a user's own.
     - `limit`, in env steps, replaces every other time limit; None takes the smallest one.
 
     Raises:
@@ -57,7 +64,9 @@ class GymEnvironment(PyEnvironment):
             raise invalid(name, env, "a function that returns a gym.Env or a gymnasium.Env")
         self.env, self.raw = env, env.unwrapped
         limits: list[int] = []
+        self.can_fork = bool(re.match(FORKABLE, type(self.raw).__module__))
         while "env" in vars(env):  # a wrapper; both libraries have one with this attribute
+            self.can_fork &= bool(re.match(FORKABLE, type(env).__module__))
             if own := vars(env).get("_max_episode_steps"):
                 limits.append(own)
                 env._max_episode_steps = sys.maxsize if limit else own
@@ -235,10 +244,9 @@ def _stderr() -> int:
     if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGTSTP, _suspend)
-    try:
+    with contextlib.suppress(AttributeError, OSError, ValueError):
         return os.dup(sys.stderr.fileno())
-    except (AttributeError, OSError, ValueError):
-        return os.dup(2)
+    return os.dup(2)
 
 
 def _suspend(*_: Any) -> None:

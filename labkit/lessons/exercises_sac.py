@@ -32,10 +32,9 @@ def log_slope(answer: Callable) -> None:
             "That is the logarithm of tanh, not of its slope.": np.log(np.abs(np.tanh(u))),
             "The sign is reversed: a slope below 1 has a negative logarithm.": -true,
         }
-        raise WrongAnswer(
-            f"At u = 0.5 the slope is {np.exp(true[0, 0]):.3f}, its logarithm {true[0, 0]:.3f}; "
-            f"yours is {given[0, 0]:.3f}. {mistakes(given[:3], lambda wrong: wrong[:3], usual)}"
-        )
+        hint = mistakes(given[:3], lambda wrong: wrong[:3], usual)
+        found = f"At u = 0.5 the slope is {np.exp(true[0, 0]):.3f}, its logarithm {true[0, 0]:.3f}"
+        raise WrongAnswer(f"{found}; yours is {given[0, 0]:.3f}. {hint}")
     if not right.all():
         raise WrongAnswer(
             f"Right for small u. At u = {u[3:, 0].tolist()} it is {true[3, 0]:.2f}, "
@@ -70,10 +69,9 @@ def soft_target(answer: Callable) -> None:
         "You forgot γ.": d,
     }
     hint = mistakes(given[row], lambda v, f: (r + f * v)[row], values, factors)
-    raise WrongAnswer(
-        f"Row {row}, with d = {d[row]:g}: y is {true[row]:.2f}, yours is {given[row]:.2f}. "
-        f"{hint or 'r + γ d V(s′), where V is the lower Q̄ minus α log π.'}"
-    )
+    hint = hint or "r + γ d V(s′), where V is the lower Q̄ minus α log π."
+    found = f"Row {row}, with d = {d[row]:g}: y is {true[row]:.2f}, yours is {given[row]:.2f}."
+    raise WrongAnswer(f"{found} {hint}")
 
 
 def alpha_loss(answer: Callable) -> None:
@@ -98,11 +96,10 @@ def alpha_loss(answer: Callable) -> None:
             "Right direction, but use log α in place of α, as the text asks.": np.exp(-1.5) * true,
         }
         hint = mistakes(given, lambda a, b: a * b, signs, excesses)
-        raise WrongAnswer(
-            f"Entropy {entropy:g}, target {target:g}: α must {'fall' if true > 0 else 'rise'}, so "
-            f"the gradient by log α is {true:g}; yours is {given:.3g}. "
-            f"{hint or 'Its size is entropy minus target.'}"
-        )
+        way = "fall" if true > 0 else "rise"
+        found = f"Entropy {entropy:g}, target {target:g}: α must {way}, so the gradient by log α is"
+        found += f" {true:g}; yours is {given:.3g}."
+        raise WrongAnswer(f"{found} {hint or 'Its size is entropy minus target.'}")
 
 
 def replica_loss(answer: Callable) -> None:
@@ -118,11 +115,9 @@ def replica_loss(answer: Callable) -> None:
             "You divide twice: by the replica's rows and by the global batch.": 1 / own,
         }
         if not np.isclose(total, true, rtol=1e-4):
-            raise WrongAnswer(
-                f"The losses of {replicas} replicas add up to {total:.3f}, one device has "
-                f"{true:.3f}: {total / true:.3g} times the gradient. "
-                f"{mistakes(total, lambda factor: factor * true, usual)}"
-            )
+            found = f"The losses of {replicas} replicas add up to {total:.3f}, one device has"
+            found += f" {true:.3f}: {total / true:.3g} times the gradient."
+            raise WrongAnswer(f"{found} {mistakes(total, lambda factor: factor * true, usual)}")
 
 
 EXERCISES = {

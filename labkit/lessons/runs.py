@@ -55,9 +55,7 @@ def coverage(answer: Callable) -> None:
         if given > 1:
             hint = "A share is between 0 and 1: divide by the number of studies."
         elif given > 0.999:
-            hint = (
-                "An interval always contains the mean of its own sample: ask for the true one, 0."
-            )
+            hint = "An interval always contains the mean of its own sample: take the true one, 0."
         elif abs(given - (1 - true)) < 0.04:
             hint = "You count the intervals that miss."
         raise WrongAnswer(f"An interval that covers {true:.0%}: you find {given:.0%}. {hint}")
@@ -76,10 +74,10 @@ def differences(answer: Any, p: pd.Series) -> None:
         why = f" That is without Holm's correction for {len(p)} tests."
     elif given == len(p):
         why = " A lower mean of a few seeds may be chance."
-    raise WrongAnswer(
-        f"The corrected p is below {SIGNIFICANCE} for {len(found)} of {len(p)}; you say "
-        f"{given:g}.{why} Read on: the next section shows which."
+    true = (
+        f"The corrected p is below {SIGNIFICANCE} for {len(found)} of {len(p)}; you say {given:g}."
     )
+    raise WrongAnswer(f"{true}{why} Read on: the next section shows which.")
 
 
 def clean_sweep(answer: Callable) -> None:

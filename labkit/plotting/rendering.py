@@ -46,23 +46,24 @@ def frame(env: "PyEnvironment", width: int = 480, height: int = 360) -> np.ndarr
     return np.asarray(ImageOps.pad(image, (width, height), color="white"))
 
 
-def capture(env: "PyEnvironment", width: int, height: int) -> Callable[[], np.ndarray]:
-    """Keeps the present state; returns a function that draws it, once, as `frame` does.
+def capture(
+    env: "PyEnvironment", width: int, height: int
+) -> tuple[Callable[[], np.ndarray], Callable[[], Any]]:
+    """Keeps the present state; returns what draws it as `frame` does, and what forgets it.
 
-    The function sets the physics back to that state: the environment needs a reset afterwards.
+    Drawing sets the physics back to that state: the environment needs a reset afterwards.
     """
     if (camera := _camera(env)) is None:  # it cannot go back to a state: it is drawn now
-        packed = zlib.compress(frame(env, width, height).tobytes(), 1)
-        return lambda: np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, width, 3)
+        packed, shape = zlib.compress(frame(env, width, height).tobytes(), 1), (height, width, 3)
+        return lambda: np.frombuffer(zlib.decompress(packed), np.uint8).reshape(shape), int
     client = client_of(env)
     state = client.saveState()
 
     def draw() -> np.ndarray:
         client.restoreState(state)
-        client.removeState(state)
         return _robot(client, camera, (width, height))
 
-    return draw
+    return draw, lambda: client.removeState(state)
 
 
 def client_of(env: "PyEnvironment") -> Any:

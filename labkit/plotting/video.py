@@ -24,8 +24,9 @@ from PIL import Image, ImageDraw, ImageFont
 from labkit.environments.make import forward_position, step_seconds
 from labkit.errors import StorageError, storage
 from labkit.parameters import MANY, check_int, check_real
-from labkit.plotting.rendering import capture
+from labkit.plotting.rendering import capture, client_of
 from labkit.replay.transitions import Transition
+from labkit.runtime import cpu_cores, in_forks
 from labkit.sac.rollout import Policy, play
 
 if TYPE_CHECKING:
@@ -110,24 +111,26 @@ def record_episode(
     max_steps = check_int("max_steps", max_steps, 1, MANY, "env steps")
     width = check_int("width", width, 2, MANY, "pixels")
     height = check_int("height", height, 2, MANY, "pixels")
-    shown: list[tuple[Callable[[], np.ndarray], str]] = []
+    shown: list[tuple[Callable[[], np.ndarray], Callable[[], Any], str]] = []
     for moment in moments(env, policy, seed, max_steps):
         rate = min(fps, 1 / step_seconds(env))
         # Frame k shows the state at k / rate seconds, to the nearest step.
         if moment.last or moment.step == int(len(shown) / (rate * step_seconds(env)) + 0.5):
-            shown.append((capture(env, width, height), moment.caption))
+            shown.append((*capture(env, width, height), moment.caption))
     kept: list[tuple[np.ndarray, str]] = []
 
-    def pictures() -> Iterator[np.ndarray]:
-        for index, (draw, caption) in enumerate(shown):
-            picture = draw()
+    def pictures(drawn: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+        for index, (picture, (_, forget, caption)) in enumerate(zip(drawn, shown, strict=True)):
+            forget()
             if index % max(1, rate // 2) == 0 or index + 1 == len(shown):
                 kept.append((picture, caption))
             if index + 1 < len(shown):  # with the last state it would be one frame too long
                 yield _stamp(picture, caption.replace("\n", "   "))
 
-    # x264 may exceed the limit by what its buffer holds: one second of video.
-    write_mp4(Path(path), pictures(), rate, 0.95 * 8 * max_bytes / (moment.seconds + 1))
+    forks = cpu_cores() if client_of(env) else 0  # others were drawn at once
+    with in_forks(lambda one: one[0](), shown, forks) as drawn:
+        # x264 may exceed the limit by what its buffer holds: one second of video.
+        write_mp4(Path(path), pictures(drawn), rate, 0.95 * 8 * max_bytes / (moment.seconds + 1))
     frames, captions = zip(*kept, strict=True)
     return Recording(Path(path), frames, captions, moment.step, moment.return_, moment.seconds)
 

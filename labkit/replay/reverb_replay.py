@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import reverb
 import tensorflow as tf
+from reverb.rate_limiters import RateLimiter
 
 from labkit.errors import START_SECONDS, ServerGoneError, StalledError
 from labkit.replay import transitions
@@ -131,10 +132,7 @@ class TransitionWriter:
 
 
 def packed_table(
-    layout: Layout,
-    capacity: int,
-    limiter: reverb.rate_limiters.RateLimiter | None = None,
-    name: str = TABLE,
+    layout: Layout, capacity: int, limiter: RateLimiter | None = None, name: str = TABLE
 ) -> reverb.Table:
     """A table of `capacity` rows `[layout.width] float32`: uniform sampling, oldest removed first.
 
@@ -163,7 +161,7 @@ class ReverbReplay(TransitionWriter):
         layout: Layout,
         capacity: int,
         folder: Path | None = None,
-        limiter: reverb.rate_limiters.RateLimiter | None = None,
+        limiter: RateLimiter | None = None,
         port: int | None = None,
         snapshot: Path | None = None,
         recent: int = 0,

@@ -66,10 +66,9 @@ class ScaledCriticNetwork(critic_network.CriticNetwork):
         self._scale = np.asarray(observation_scale or [1], np.float32)  # [obs], or [1]
         if layer_norm:
             _flatten, *hidden, value = self._joint_layers
-            self._joint_layers = [
-                NormalisedDense(layer.units, kernel_initializer=layer.kernel_initializer)
-                for layer in hidden
-            ] + [value]
+            sizes = [(layer.units, layer.kernel_initializer) for layer in hidden]
+            dense = [NormalisedDense(units, kernel_initializer=first) for units, first in sizes]
+            self._joint_layers = [*dense, value]
 
     def call(
         self, inputs: Any, step_type: Any = (), network_state: Any = (), **options: Any

@@ -1,5 +1,6 @@
 """Policies and env steps: the one episode loop, the collector of transitions, the evaluation."""
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from labkit.environments.make import MAX_SEED, forward_position
 from labkit.errors import DivergedError, ParameterError, first_line
 from labkit.parameters import MANY, check_int, check_no_wildcards, echo, grouped, invalid
 from labkit.replay.transitions import NStepWriter, Transition, Write
-from labkit.runtime import quiet
+from labkit.runtime import in_forks, quiet
 from labkit.sac.actor import Actor
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 EPISODE_LIMIT = 100_000  # env steps of an evaluation episode without a time limit
 Policy = Callable[[np.ndarray], np.ndarray]  # observation [obs] → action [act], both float32
+Row = tuple[float, float, float]  # of an episode: its return, length, distance; see `Evaluation`
+Check = Callable[[], Any]  # may raise, to stop
 
 
 def random_policy(action_spec: "BoundedArraySpec", seed: int) -> Policy:
@@ -158,37 +161,51 @@ class Evaluation:
 
 
 def evaluate(
-    env: "PyEnvironment",
-    policy: Policy,
-    episodes: int,
-    seed: int,
-    after_episode: Callable[[int], None] = lambda done: None,
-    after_step: Callable[[], None] = lambda: None,
+    env: "PyEnvironment", policy: Policy, episodes: int, seed: int, processes: int = 1
 ) -> Evaluation:
     """Plays `episodes` episodes; the same seed gives the same episodes. For errors see `play`.
 
-    The environment is seeded here: training must not share it. `policy` maps an observation
-    `[obs]` to an action `[act]`, and is deterministic for a final score. `after_episode` receives
-    the number of finished episodes, for a progress display; `after_step` may raise to stop. In an
-    environment without a time limit an episode is cut after `EPISODE_LIMIT` env steps.
+    Each episode is seeded by itself: training must not share the environment. `policy` maps an
+    observation `[obs]` to an action `[act]`, and is deterministic for a final score. In an
+    environment without a time limit an episode is cut after `EPISODE_LIMIT` env steps. More
+    `processes` than one play the same episodes in less time, where the environment allows that; the
+    policy must be deterministic, and not use TensorFlow.
+    """
+    with begin_evaluation(env, policy, episodes, seed, processes * (processes > 1)) as rows:
+        return Evaluation(*zip(*rows, strict=True))
+
+
+@contextlib.contextmanager
+def begin_evaluation(
+    env: "PyEnvironment", policy: Policy, episodes: int, seed: int, forks: int, check: Check = int
+) -> Iterator[Iterator[Row]]:
+    """Begins what `evaluate` does, in up to `forks` processes; yields an iterator over the rows.
+
+    Without forks, an episode is played when its row is asked for. While it waits, `check` is called
+    again and again; it may raise to stop.
     """
     if not hasattr(env, "gym"):
         raise invalid("env", env, "what labkit.make_environment(id or MyEnv) returns")
     episodes = check_int("episodes", episodes, 1, MANY, "episodes")
-    env.seed(check_int("seed", seed, 0, MAX_SEED, "seed of the episodes"))
+    words = np.random.SeedSequence(check_int("seed", seed, 0, MAX_SEED, "seed of the episodes"))
+    seeds, forks = (words.generate_state(episodes) % 2**31).tolist(), forks * env.gym.can_fork
+    if env.gym.can_fork:
+        env.reset()  # the first episode of a new robot of PyBullet differs from all others
+    with in_forks(lambda one: _episode(env, policy, one, check), seeds, forks, check) as rows:
+        yield rows
+
+
+def _episode(env: "PyEnvironment", policy: Policy, seed: int, check: Check) -> Row:
+    env.seed(seed)
+    first, total, start = env.reset(), 0.0, forward_position(env)
     limit = env.gym.max_episode_steps or EPISODE_LIMIT
-    rows = []
-    for done in range(1, episodes + 1):
-        first, total, start = env.reset(), 0.0, forward_position(env)
-        for length, (transition, over) in enumerate(play(env, policy, first), start=1):
-            total += float(transition.reward)
-            after_step()
-            if length == limit and not over:
-                told = f"an evaluation episode was cut after {grouped(limit)} env steps"
-                print(f"{told}: this environment has no time limit; `max_episode_steps` sets one")
-                break
-        end = forward_position(env)
-        distance = np.nan if start is None or end is None else end - start
-        rows.append((total, float(length), distance))
-        after_episode(done)
-    return Evaluation(*zip(*rows, strict=True))
+    for length, (transition, over) in enumerate(play(env, policy, first), start=1):
+        total += float(transition.reward)
+        check()
+        if length == limit and not over:
+            told = f"an evaluation episode was cut after {grouped(limit)} env steps"
+            print(f"{told}: this environment has no time limit; `max_episode_steps` sets one")
+            break
+    end = forward_position(env)
+    distance = np.nan if start is None or end is None else end - start
+    return total, float(length), distance

@@ -210,10 +210,9 @@ def assign(variables: list[Any], saved: Path, partly: bool = False) -> None:
                 theirs.append(np.lib.format.read_array_header_1_0(stream)[0])
         for place, (found, wanted) in enumerate(itertools.zip_longest(theirs, ours)):
             if found != wanted:
-                raise ParameterError(
-                    f"{file} must hold the {len(ours)} variables of this agent, got {len(theirs)} "
-                    f"arrays: number {place} has the shape {found}, not {wanted}"
-                )
+                what = f"the {len(ours)} variables of this agent, got {len(theirs)} arrays"
+                odd = f"number {place} has the shape {found}, not {wanted}"
+                raise ParameterError(f"{file} must hold {what}: {odd}")
         for variable, name in zip(variables, names, strict=True):
             with archive.open(name) as stream:
                 variable.assign(np.lib.format.read_array(stream, allow_pickle=False))

@@ -19,7 +19,7 @@ from labkit.replay.transitions import Layout, ReplayTable, layout_of
 from labkit.replay.uniform_replay import UniformReplay
 from labkit.runtime import seed_everything
 from labkit.sac.agent import SeededSacAgent, create_agent
-from labkit.sac.rollout import Collector, random_policy
+from labkit.sac.rollout import Collector, Row, random_policy
 from labkit.strategy import make_strategy
 from labkit.training import checkpoint
 from labkit.training.progress import progress
@@ -34,17 +34,17 @@ Environments = tuple[PyEnvironment, PyEnvironment]  # for collection, for evalua
 COLLECT_SEED, EVAL_SEED, NOISE_SEED, RESUME_SEED = 0, 1_000_003, 2_000_003, 3_000_003
 
 
-def evaluation_seed(config: SACConfig, final: bool) -> int:
-    """The seed of an evaluation's episodes, for `env.seed`; both executors use it.
+def evaluated(config: SACConfig, final: bool = False) -> tuple[int, int]:
+    """How many episodes an evaluation has, and its seed; both executors use them.
 
     All interim evaluations of a run play the same episodes, so that its curve compares policies and
     not episodes. The final evaluation plays others, and others again for each budget: a finished
     run that is resumed with more iterations is not scored by episodes that it was scored by before.
     """
     if not final:
-        return (config.seed + EVAL_SEED) % 2**31
+        return config.interim_eval_episodes, (config.seed + EVAL_SEED) % 2**31
     words = np.random.SeedSequence([config.seed, config.num_iterations, EVAL_SEED])
-    return int(words.generate_state(1)[0]) % 2**31
+    return config.num_eval_episodes, int(words.generate_state(1)[0]) % 2**31
 
 
 @attrs.define
@@ -62,6 +62,7 @@ class TrainingComponents:
     layout: Layout  # of a row of the table
     replay: ReplayTable
     env_steps: int = 0
+    early: Iterator[Row] | None = None  # the evaluation of gradient step 0, where it has begun
 
 
 def make_environments(
@@ -81,7 +82,7 @@ def make_environments(
     collect_env = one(config.seed + COLLECT_SEED, config.bootstrap_time_limits)
     make.check_specs(collect_env)
     check_tuned(config, collect_env)
-    eval_env = one(evaluation_seed(config, final=False))
+    eval_env = one(evaluated(config)[1])
     make.check_separate(collect_env, eval_env)
     return collect_env, eval_env
 

@@ -13,13 +13,13 @@ import tensorflow as tf
 
 from labkit.config import SACConfig
 from labkit.errors import RunError, StorageError
-from labkit.runtime import in_background
+from labkit.runtime import cpu_cores, in_background
 from labkit.sac.actor import ActorPolicy
-from labkit.sac.rollout import Collector, evaluate
+from labkit.sac.rollout import Collector, Evaluation, begin_evaluation
 from labkit.training import checkpoint, components
 from labkit.training.components import MakeEnv, TrainingComponents
 from labkit.training.learner import Learner
-from labkit.training.progress import LivePlot, StopRequest, progress
+from labkit.training.progress import LivePlot, StoppedError, StopRequest, progress
 from labkit.training.run import Run
 
 JOIN_SECONDS = 30  # for the gradient steps that run when an error ends the training
@@ -68,23 +68,24 @@ def train(
         opened.on_metrics = on_metrics
         folder = opened.path / "checkpoints"
         made = components.build(config, environments, folder / "reverb")
-        with contextlib.closing(made.replay):
+        with contextlib.closing(made.replay), contextlib.ExitStack() as stack:
+            stop = StopRequest()
             if checkpoint.latest(folder) is None:
+                if config.eval_interval:  # of the untrained policy, at the same time
+                    task = made.eval_env, ActorPolicy(made.agent), *components.evaluated(config)
+                    begun = begin_evaluation(*task, cpu_cores() - 1, stop.check)
+                    made.early = stack.enter_context(begun)
                 components.warm_up(config, made)
-            with StopRequest() as stop:
+            with stop:
                 LocalTraining(config, opened, made).execute(stop)
     return opened
-
-
-class _StoppedError(Exception):
-    """The run was asked to end in the middle of an evaluation."""
 
 
 class LocalTraining:
     """The state of one call of `train`."""
 
     def __init__(self, config: SACConfig, run: Run, made: TrainingComponents):
-        self.config, self.components = config, made
+        self.config, self.components, self.early = config, made, made.early
         agent, replay = made.agent, made.replay
         windows: dict[str, Any] = {"n_step": config.n_step, "gamma": config.gamma}
         self.learner = Learner(config, run, agent, made.strategy, made.layout, replay)
@@ -196,24 +197,14 @@ class LocalTraining:
 
         A stop ends it between two env steps, and nothing is logged.
         """
-        config, learner = self.config, self.learner
-        episodes = config.num_eval_episodes if final else config.interim_eval_episodes
+        learner, (early, self.early) = self.learner, (self.early, None)
         self.deterministic_policy.set_weights(learner.flat_weights())
-
-        def check_stop() -> None:
-            if stop:
-                raise _StoppedError
-
-        bar = progress("evaluation", episodes, "episodes", cell=self.live_plot.line)
-        with contextlib.suppress(_StoppedError), bar:
-            result = evaluate(
-                self.components.eval_env,
-                self.deterministic_policy,
-                episodes,
-                components.evaluation_seed(config, final),
-                after_episode=lambda done: bar.advance(),
-                after_step=check_stop,
-            )
+        numbers = components.evaluated(self.config, final)
+        task = self.components.eval_env, self.deterministic_policy, *numbers, cpu_cores()
+        bar = progress("evaluation", numbers[0], "episodes", cell=self.live_plot.line)
+        with contextlib.suppress(StoppedError), bar, contextlib.ExitStack() as stack:
+            bar.iterable = early or stack.enter_context(begin_evaluation(*task, stop.check))
+            result = Evaluation(*zip(*bar, strict=True))
             learner.log_evaluation(self.step, self.env_step, result, final, learner.seconds())
 
     def save_checkpoint(self) -> None:

@@ -141,6 +141,10 @@ class LivePlot(contextlib.AbstractContextManager["LivePlot"]):
         self._next_drawing = begin + max(SECONDS_BETWEEN_FIGURES, spent / LARGEST_SHARE)
 
 
+class StoppedError(Exception):
+    """What was being done was asked to end."""
+
+
 class StopRequest:
     """Whether the run was asked to end: by SIGINT or SIGTERM, inside its `with` statement.
 
@@ -172,3 +176,8 @@ class StopRequest:
             what = "stopping after this iteration; interrupt once more to stop at once"
             print(what, file=sys.stderr)
         return self._requested
+
+    def check(self) -> None:
+        """Raises a StoppedError if there was a request."""
+        if self:
+            raise StoppedError

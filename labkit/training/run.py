@@ -227,9 +227,9 @@ def _numbered(root: Path, config: SACConfig, resume: str, environment: dict[str,
     for path in sorted(unfinished, key=has_begun, reverse=True)[:1]:
         saved = checkpoint.latest(path / "checkpoints")
         reached = f"gradient step {int(saved.name)}" if saved else "its beginning"
+        what = f"{path} is an unfinished run of this configuration: it resumes from {reached}"
         print(
-            f"{path} is an unfinished run of this configuration: it resumes from {reached} "
-            "(a new one: -p resume never, or labkit.open_run('', config, resume='never'))"
+            f"{what} (a new one: -p resume never, or labkit.open_run('', config, resume='never'))"
         )
         return path
     if unused:

@@ -39,6 +39,8 @@ def write(folder: Path, *cells: str, parameters: str = PARAMETERS) -> Path:
     book = nbformat.v4.new_notebook()
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
     book.cells = [nbformat.v4.new_code_cell(text.strip()) for text in (parameters, *cells)]
+    for cell in book.cells:
+        cell.metadata["tags"] = ["lesson"] * cell.source.startswith("# lesson")
     book.cells[0].metadata["tags"] = ["parameters"]
     folder.mkdir(parents=True, exist_ok=True)
     nbformat.write(book, folder / "small.ipynb")

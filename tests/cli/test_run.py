@@ -207,7 +207,8 @@ def test_another_notebook_gets_its_own_parameters_with_their_types(tmp_path, mon
     """labkit judges no value of a notebook that does not train with it, such as 02 or 05."""
     monkeypatch.chdir(tmp_path)
     parameters = 'gamma = 1.0\nname = "a"\nlayers = (8,)\nbudget = None'
-    notebook = write(tmp_path, "print([gamma, name, layers, budget])", parameters=parameters)
+    cells = "print([gamma, name, layers, budget])", "# lesson, which is skipped\n1 / 0"
+    notebook = write(tmp_path, *cells, parameters=parameters)
     pairs = {"gamma": "2.5", "name": "7", "layers": "[1, 2]", "budget": "6e4"}
     words = [word for name, text in pairs.items() for word in ("-p", name, text)]
     assert labkit("run", notebook, *words).exit_code == 0

@@ -27,10 +27,7 @@ LOCK = threading.Lock()
     [
         ({"num_collectors": 0}, r"`num_collectors` must be a whole number from 1.*, got 0"),
         ({"num_collectors": "two"}, r"`num_collectors` must be .*, got 'two'"),
-        (
-            {"address": "localhost:1"},
-            r"`address` must be .*host:port.*refused.*, got 'localhost:1'",
-        ),
+        ({"address": "localhost:1"}, r"`address` must be .*refused.*, got 'localhost:1'"),
         ({"address": "nowhere"}, r"`address` must be .*, got 'nowhere'"),
         ({"address": ""}, r"`address` must be None, 'auto', or host:port of .*, got ''"),
         ({"max_episode_steps": 0}, r"`max_episode_steps` must be .* or None\), got 0"),
@@ -53,24 +50,15 @@ def test_only_reverb_can_be_written_to_from_other_processes(small_config):
         labkit.train_on_ray(small_config(replay="tf_uniform"))
 
 
-def test_a_run_of_another_environment_is_rejected_before_ray_starts(small_config, tmp_path):
+def test_a_run_in_another_way_is_rejected_before_ray_starts(small_config, tmp_path):
     config = small_config(env_name="Line")
     run = labkit.open_run(tmp_path, config)
-    run.check_environment(describe(labkit.make_environment(Line)))
+    run.check_environment({**describe(labkit.make_environment(Line)), "executor": "local"})
     rows = UniformReplay(Layout(1, 1), 10)
     checkpoint.save(tmp_path / "checkpoints", 7, [np.ones(1)], {}, rows)
-    with pytest.raises(ParameterError, match="max_episode_steps: None there and 3 here"):
+    found = r"executor: local there and ray here; .*max_episode_steps: None there and 3 here"
+    with pytest.raises(ParameterError, match=found):
         labkit.train_on_ray(config, run=run, make_env=Line, max_episode_steps=3)
-
-
-def test_a_run_of_the_other_executor_is_rejected_before_ray_starts(small_config, tmp_path):
-    config = small_config(env_name="Line")
-    run = labkit.open_run(tmp_path, config)
-    run.check_environment({"executor": "local"})
-    rows = UniformReplay(Layout(1, 1), 10)
-    checkpoint.save(tmp_path / "checkpoints", 7, [np.ones(1)], {}, rows)
-    with pytest.raises(ParameterError, match=r"executor: local there and ray here"):
-        labkit.train_on_ray(config, run=run, make_env=Line)
 
 
 # --- replay
@@ -171,11 +159,7 @@ def dead():
     [
         (RayTaskError("work", "", DivergedError("a loss is NaN")), DivergedError, "a loss is NaN"),
         (RayTaskError("work", "", ParameterError("no")), ParameterError, "no"),
-        (
-            dead(),
-            ActorLostError,
-            "learner failed and could not be restarted: .* was lost: out of memory.",
-        ),
+        (dead(), ActorLostError, "learner failed and could not be restarted: .* out of memory."),
         (RayTaskError("work", "", dead()), ActorLostError, "learner failed and could not be .*"),
     ],
 )

@@ -6,12 +6,7 @@ import pytest
 # Source document and notebook → (concept, cell that explains it, cell that runs it, its code).
 CONCEPTS = {
     "01": [
-        (
-            "environment and its shapes",
-            "agent-text",
-            "picture",
-            "TensorSpec([10, 10], tf.uint8)",
-        ),
+        ("environment and its shapes", "agent-text", "picture", "TensorSpec([10, 10], tf.uint8)"),
         ("actions", "agent-text", "picture", "ACTION_SPEC = tf.TensorSpec([2], tf.float32)"),
         ("prioritised table", "s1", "make-table", "Prioritized(priority_exponent=0.8)"),
         ("signature", "s1", "make-table", '"actions": tf.TensorSpec([3, *ACTION_SPEC.shape]'),
@@ -66,12 +61,7 @@ CONCEPTS = {
         ("batch of a Learner", "mirror-learner-text", "mirror-learner", "distribute_datasets_from"),
     ],
     "04": [
-        (
-            "ray.init, its memory",
-            "picture-answer",
-            "connect",
-            "connection(address, cpus=4)",
-        ),
+        ("ray.init, its memory", "picture-answer", "connect", "connection(address, cpus=4)"),
         ("tasks and references", "tasks-text", "tasks", "ray.get("),
         ("ray.wait", "wait-text", "wait", "ray.wait("),
         ("GPUs of the learner", "gpu-text", "gpu", "num_gpus=gpus + 1"),

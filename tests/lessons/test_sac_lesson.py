@@ -8,9 +8,7 @@ import tensorflow as tf
 
 from labkit.config import SACConfig
 from labkit.environments.make import make_environment
-from labkit.lessons import (
-    sac,
-)
+from labkit.lessons import sac
 from labkit.plotting import curves
 from labkit.sac import agent as agents
 

@@ -185,7 +185,7 @@ def check_training(_: str, folder: Path) -> None:
     """Notebook 03."""
     run = folder / "my run"
     assert {path.name for path in (run / "videos").iterdir()} == {
-        *("before.mp4", "after.mp4", "replay.html"),
+        *("before.mp4", "after.mp4", "replay.html")
     }
     assert (run / "policy" / "saved_model.pb").exists()
     table = records.read_metrics(run)

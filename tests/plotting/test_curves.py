@@ -87,8 +87,7 @@ def test_speed_excludes_the_time_of_evaluations():
 
 
 @pytest.mark.parametrize(
-    ("draw", "message"),
-    [(curves.learning_curve, "no evaluation"), (curves.losses, "no losses")],
+    ("draw", "message"), [(curves.learning_curve, "no evaluation"), (curves.losses, "no losses")]
 )
 def test_nothing_to_draw_is_one_line(draw, message):
     for table in (metrics()[:0], pd.DataFrame(), metrics()[["env_step", "gradient_step"]]):

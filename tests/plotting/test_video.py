@@ -63,7 +63,7 @@ def test_the_duration_is_right_for_any_ratio_of_rates(
     minitaur, tmp_path, monkeypatch, step_seconds, fps, steps
 ):
     blank = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
-    monkeypatch.setattr(video, "capture", lambda *_: lambda: blank)
+    monkeypatch.setattr(video, "capture", lambda *_: (lambda: blank, int))
     monkeypatch.setattr(video, "step_seconds", lambda _: step_seconds)
     recording = record(minitaur, tmp_path / "a.mp4", fps=fps, max_steps=steps)
     meta, frames = read(recording.path)
@@ -111,7 +111,7 @@ def noise(count):
 def test_a_large_video_is_encoded_at_lower_quality(tmp_path, monkeypatch):
     env = make_environment("Pendulum-v1", seed=0)
     frames = iter(noise(200))
-    monkeypatch.setattr(video, "capture", lambda *_: lambda: next(frames))
+    monkeypatch.setattr(video, "capture", lambda *_: (lambda: next(frames), int))
     still = lambda _: np.zeros(1, np.float32)  # noqa: E731
     full = record(env, tmp_path / "full.mp4", still, max_steps=60).path.stat().st_size
     small = record(env, tmp_path / "a.mp4", still, max_steps=60, max_bytes=full // 3)
@@ -182,7 +182,7 @@ def test_a_captured_state_is_drawn_later_and_changes_no_episode(name):
             if look:
                 pictures.append(rendering.frame(env, 64, 48))
                 kept.append(rendering.capture(env, 64, 48))
-        drawn = [draw() for draw in kept]
+        drawn = [draw() for draw, _ in kept]
         env.close()
         return step.observation, pictures, drawn
 

@@ -27,6 +27,12 @@ def table(request):
     table.close()  # twice does no harm
 
 
+def fill(table, numbers):
+    for t in numbers:
+        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
+    table.flush()
+
+
 def stored(table, count):
     """Every row in the table: drawn until all `count` were seen."""
     seen = set()
@@ -48,9 +54,7 @@ def test_what_is_written_is_sampled(table):
 
 def test_two_samples_are_two_draws_though_tensorflow_is_seeded(table):
     tf.random.set_seed(1)
-    for t in range(50):
-        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
-    table.flush()
+    fill(table, range(50))
     assert table.sample(8).tolist() != table.sample(8).tolist()
 
 
@@ -71,9 +75,7 @@ def test_a_closed_writer_has_written_its_last_rows():
 
 def test_batches_are_drawn_uniformly(table):
     """A chi-squared test of the stream that the learner reads, after the table was full once."""
-    for t in range(150):
-        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
-    table.flush()
+    fill(table, range(150))
     batches = table.dataset(100).take(200).as_numpy_iterator()
     drawn = np.concatenate([rows[:, 0] for rows, _ in batches]).astype(int)
     counts = np.bincount(drawn, minlength=150)[50:]
@@ -85,9 +87,7 @@ def test_batches_are_drawn_uniformly(table):
 
 
 def test_each_row_comes_with_the_key_and_the_probability_of_its_item(table):
-    for t in range(50):
-        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
-    table.flush()
+    fill(table, range(50))
     names = {}
     for rows, info in table.dataset(40).take(5).as_numpy_iterator():
         assert rows.shape == (40, LAYOUT.width)
@@ -105,9 +105,7 @@ def with_recent(request, tmp_path):
         table = reverb_replay.ReverbReplay(LAYOUT, 100, tmp_path / "reverb", recent=10)
     else:
         table = uniform_replay.UniformReplay(LAYOUT, 100, recent=10)
-    for t in range(130):
-        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
-    table.flush()
+    fill(table, range(130))
     yield table
     table.close()
 
@@ -133,9 +131,7 @@ def test_the_two_halves_of_a_batch_are_drawn_independently():
     """Of 100 newest of 100 rows, after TensorFlow is seeded, as a run does it."""
     tf.random.set_seed(0)
     table = uniform_replay.UniformReplay(LAYOUT, 100, recent=100)
-    for t in range(100):
-        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
-    table.flush()
+    fill(table, range(100))
     drawn = np.array([rows[:, 0] for rows, _ in table.dataset(20).take(200).as_numpy_iterator()])
     equal = np.mean(drawn[:, :10] == drawn[:, 10:])
     assert equal < 0.04, "one pair in a hundred is equal by chance"
@@ -148,14 +144,11 @@ def test_a_batch_of_one_is_drawn_from_all_transitions(with_recent):
 
 def test_the_newest_transitions_are_restored(with_recent, tmp_path):
     with_recent.save(tmp_path / "saved")
-    for t in range(500, 530):
-        with_recent.write(Transition([t, 0], [0], 0, 1, [t, 1]))
-    with_recent.flush()
+    fill(with_recent, range(500, 530))
     with_recent.restore(tmp_path / "saved")
     newest, all_rows = halves(with_recent)
     assert (set(newest), set(all_rows)) == (set(range(120, 130)), set(range(30, 130)))
-    with_recent.write(Transition([130, 0], [0], 0, 1, [130, 1]))
-    with_recent.flush()
+    fill(with_recent, [130])
     newest, all_rows = halves(with_recent)
     assert set(newest) == set(range(121, 131)), "the oldest of the newest goes first"
     assert set(all_rows) == set(range(31, 131)), "and the oldest of all"
@@ -165,9 +158,7 @@ def test_the_newest_transitions_are_restored(with_recent, tmp_path):
 def test_more_recent_transitions_than_the_table_holds_are_all_of_them(tmp_path, kind):
     """What the table has dropped is not drawn any more, not even as a recent transition."""
     table = kind(LAYOUT, 5, recent=10)
-    for t in range(7):
-        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
-    table.flush()
+    fill(table, range(7))
     for saved in (tmp_path / "once", tmp_path / "twice"):
         newest, all_rows = halves(table)
         assert set(newest) == set(all_rows) == set(range(2, 7))
@@ -177,9 +168,7 @@ def test_more_recent_transitions_than_the_table_holds_are_all_of_them(tmp_path, 
 
 
 def test_oldest_goes_first(table):
-    for t in range(130):
-        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
-    table.flush()
+    fill(table, range(130))
     assert {row[0] for row in stored(table, 100)} == set(map(float, range(30, 130)))
 
 
@@ -201,9 +190,7 @@ def test_split_and_unpack_by_hand():
 
 def test_a_full_writer_waits_for_the_server():
     table = reverb_replay.ReverbReplay(LAYOUT, 100)
-    for t in range(10 * reverb_replay.UNCONFIRMED):
-        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
-    table.flush()
+    fill(table, range(10 * reverb_replay.UNCONFIRMED))
     assert table.size() == 100
     table.close()
 
@@ -220,9 +207,7 @@ def test_a_limiter_that_holds_samples_back_is_named(monkeypatch):
     monkeypatch.setattr(reverb_replay, "SAMPLE_TIMEOUT_SECONDS", 1)
     limiter = reverb.rate_limiters.SampleToInsertRatio(4, 2, 8)  # 4 inserts · 4 samples each
     table = reverb_replay.ReverbReplay(LAYOUT, 100, limiter=limiter)
-    for t in range(4):
-        table.write(Transition([t, 0], [0], 0, 1, [t, 1]))
-    table.flush()
+    fill(table, range(4))
     with pytest.raises(StalledError, match="gave no batch of 50 transitions"):
         table.sample(50)
     table.close()

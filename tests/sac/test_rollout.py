@@ -92,8 +92,9 @@ def test_an_evaluation_reports_returns_lengths_and_distances_by_hand():
     """Undiscounted sums of the environment's own reward, for each episode."""
     env = labkit.make_environment(Line, seed=0, max_episode_steps=10)
     result = evaluate(env, forward, episodes=3, seed=5)
-    starts = np.random.default_rng(5).uniform(0, 0.5, 3)
-    np.testing.assert_allclose(result.returns, 3 * starts + (1 + 2 + 3), rtol=1e-5)
+    seeds = np.random.SeedSequence(5).generate_state(3) % 2**31
+    starts = [np.random.default_rng(seed).uniform(0, 0.5) for seed in seeds]
+    np.testing.assert_allclose(result.returns, np.multiply(3, starts) + (1 + 2 + 3), rtol=1e-5)
     assert result.lengths == (3.0, 3.0, 3.0)
     assert np.isnan(result.distances).all(), "this environment has no robot with a base"
     assert result.mean_return == pytest.approx(np.mean(result.returns))
@@ -107,14 +108,31 @@ def test_episodes_depend_on_the_seed_alone(line):
     assert first.returns[0] != first.returns[1]
 
 
+def test_two_processes_play_the_same_episodes_as_one(line):
+    here = []
+    robot = labkit.make_environment("MinitaurBulletEnv-v0", seed=4, max_episode_steps=40)
+    for size in (0, 0.3, 1):
+
+        def policy(seen, size=size):
+            here.append(seen)
+            return size * np.tanh(seen[:8])
+
+        one = evaluate(robot, policy, 3, seed=2)
+        here.clear()
+        assert evaluate(robot, policy, 3, seed=2, processes=2) == one
+        assert here == [], "forks play"
+    evaluate(line, policy, 3, seed=2, processes=2)
+    assert here, "nobody knows whether a user's own environment can be forked"
+
+
 def test_the_minitaurs_distance_is_how_far_its_base_moved_forward(minitaur):
-    robot, places = raw_env(minitaur), []
+    robot, places, draw = raw_env(minitaur), [], random_policy(minitaur.action_spec(), 0)
 
-    def look():
+    def policy(seen):
         places.append(robot.minitaur.GetBasePosition()[0])
+        return draw(seen)
 
-    policy = random_policy(minitaur.action_spec(), 0)
-    result = evaluate(minitaur, policy, 1, seed=3, after_step=look)
+    result = evaluate(minitaur, policy, 1, seed=1)
     (length,), (distance,) = result.lengths, result.distances
     assert length == len(places)
     assert distance == pytest.approx(places[-1], abs=0.02)  # it begins near 0

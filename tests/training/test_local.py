@@ -24,7 +24,7 @@ from labkit.errors import BrokenEnvironmentError, DivergedError
 from labkit.replay.transitions import Transition
 from labkit.sac.actor import ActorPolicy
 from labkit.training import checkpoint, components, learner, local
-from labkit.training.components import RESUME_SEED, evaluation_seed
+from labkit.training.components import RESUME_SEED, evaluated
 from labkit.training.progress import StopRequest
 from labkit.training.records import read_config, read_content, read_metrics
 from labkit.training.run import open_run
@@ -64,6 +64,13 @@ def fails_after(steps, error, done=True):
             return np.zeros(1, np.float32), 0.0, done, {}
 
     return Failing
+
+
+def begun(settings, path):
+    """A training of `Target` after its warm-up."""
+    made = components.build(settings, components.make_environments(settings, Target))
+    components.warm_up(settings, made)
+    return made, local.LocalTraining(settings, open_run(path, settings), made)
 
 
 # --- what a run leaves
@@ -245,13 +252,12 @@ def test_an_infinite_loss_is_named(config, tmp_path):
 
 def test_rows_that_are_not_numbers_are_named(config, tmp_path):
     settings = config(eval_interval=0)
-    made = components.build(settings, components.make_environments(settings, Target))
-    components.warm_up(settings, made)
+    made, training = begun(settings, tmp_path)
     for _ in range(300):
         made.replay.write(Transition([np.nan], [0.0], 0.0, 1.0, [0.0]))
     made.replay.flush()
     with pytest.raises(DivergedError, match="a row of the replay table is infinite or not a num"):
-        local.LocalTraining(settings, open_run(tmp_path, settings), made).execute(StopRequest())
+        training.execute(StopRequest())
     made.replay.close()
 
 
@@ -276,18 +282,16 @@ def test_weights_that_are_not_numbers_are_not_saved(config, tmp_path, monkeypatc
 def test_a_table_that_a_stranger_emptied_ends_the_run(config, tmp_path):
     """Any client that reaches the port of a Reverb server can reset its tables."""
     settings = config(num_iterations=400, eval_interval=0, recent_transitions=0)
-    made = components.build(settings, components.make_environments(settings, Target))
-    components.warm_up(settings, made)
+    made, training = begun(settings, tmp_path)
 
     def reset(row):
         if row["gradient_step"] == 105:
             reverb.Client(made.replay.address).reset("transitions")
 
     message = r"the replay table holds \d+ rows at gradient step 200, and had 400: another client"
-    run = open_run(tmp_path, settings)
-    run.on_metrics = reset
+    training.learner.run.on_metrics = reset
     with pytest.raises(labkit.RunError, match=message):
-        local.LocalTraining(settings, run, made).execute(StopRequest())
+        training.execute(StopRequest())
     made.replay.close()
 
 
@@ -360,11 +364,11 @@ def test_evaluations_have_episodes_of_their_own(config):
     """Interim ones of a run share theirs; a final one has others for each budget and seed."""
     every = list(itertools.product((0, 1, 2**31 - 1), (50_000, 90_000, 10**9)))
     pairs = [config(seed=seed, num_iterations=budget) for seed, budget in every]
-    finals = {evaluation_seed(one, final=True) for one in pairs}
-    interim = {evaluation_seed(one, final=False) for one in pairs}
+    finals = {evaluated(one, final=True)[1] for one in pairs}
+    interim = {evaluated(one)[1] for one in pairs}
     assert (len(finals), len(interim), finals & interim) == (9, 3, set())
     assert all(type(seed) is int and 0 <= seed < 2**31 for seed in finals | interim)
-    assert evaluation_seed(pairs[0], final=True) == evaluation_seed(pairs[0], final=True)
+    assert evaluated(pairs[0], final=True) == evaluated(pairs[0], final=True)
 
 
 # --- again
@@ -381,9 +385,7 @@ def test_training_again_after_the_end_adds_no_evaluation(config, tmp_path):
 
 def test_the_policy_that_collects_is_the_newest(config, tmp_path):
     """After the last iteration the collecting policy holds the last gradient step's weights."""
-    made = components.build(config(), components.make_environments(config(), Target))
-    components.warm_up(config(), made)
-    done = local.LocalTraining(config(), open_run(tmp_path, config()), made)
+    made, done = begun(config(), tmp_path)
     observation = np.full(1, 0.3, np.float32)
     before = ActorPolicy(made.agent)(observation)
     done.execute(stop=StopRequest())
@@ -396,10 +398,8 @@ def test_the_policy_that_collects_is_the_newest(config, tmp_path):
 
 def test_the_next_call_can_sample_what_this_one_collected(config, tmp_path):
     uniform = config(replay="tf_uniform")  # Reverb's rows would come a moment later anyway
-    made = components.build(uniform, components.make_environments(uniform, Target))
-    components.warm_up(uniform, made)
-    begun = local.LocalTraining(uniform, open_run(tmp_path, uniform), made)
-    collected = begun.iterate(StopRequest())
+    made, training = begun(uniform, tmp_path)
+    collected = training.iterate(StopRequest())
     assert made.replay.size() == 300 + collected > 300
     made.replay.close()
 

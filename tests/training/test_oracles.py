@@ -171,11 +171,11 @@ def test_the_policy_in_the_run_directory_is_the_one_that_was_scored(small_config
     run = labkit.train(config, labkit.open_run(tmp_path / "run", config))
     policy = load_actor(run.path / "policy", config.observation_scale)
     env = labkit.make_environment(ENV)
-    seed = components.evaluation_seed(config, final=True)
+    seed = components.evaluated(config, final=True)[1]
     total = 0.0
-    env.seed(seed)
-    for _ in range(config.num_eval_episodes):  # a loop of its own, on the raw time steps
-        step = env.reset()
+    for word in np.random.SeedSequence(seed).generate_state(2):
+        env.seed(int(word) % 2**31)
+        step = env.reset()  # a loop of its own, on the raw time steps
         while not step.is_last():
             step = env.step(policy(step.observation))
             total += float(step.reward)

@@ -8,6 +8,7 @@ the parts received is recorded; `REACHED` reads the value of each field from it.
 import contextlib
 import inspect
 import itertools
+import operator
 import sys
 import threading
 from types import SimpleNamespace
@@ -35,7 +36,8 @@ from labkit.training import checkpoint, components, learner
 # Reverb is the only table that other processes can write to.
 ON_RAY = {**OFF_DEFAULT, "replay": "reverb"}
 RECORDED = [  # functions, and classes: their constructor
-    *(components.seed_everything, make_environment, rollout.random_policy, rollout.evaluate),
+    *(components.seed_everything, make_environment, rollout.random_policy),
+    rollout.begin_evaluation,
     *(agent.SeededSacAgent, actor.ActorPolicy, transitions.NStepWriter, learner.Learner),
     *(uniform_replay.UniformReplay, reverb_replay.ReverbReplay, reverb_replay.TransitionWriter),
     *(reverb_replay.open_dataset, reverb_replay.packed_table, update.make_update, checkpoint.save),
@@ -172,8 +174,8 @@ def seen(request, tmp_path_factory):
 # --- field → what reached its part, as the set of values
 
 
-def environments(name):
-    return lambda seen: {getattr(call, name) for call in seen["make_environment"]}
+def of(called, name):
+    return lambda seen: set(map(operator.attrgetter(name), seen[called]))
 
 
 def agents(attribute):
@@ -228,10 +230,10 @@ def limiter(seen):
 
 STEPS = OFF_DEFAULT["num_iterations"]
 REACHED = {  # field: (what was recorded, what must be; None is the value of the field)
-    "env_name": (environments("name"), {"Pendulum-v1"}),
+    "env_name": (of("make_environment", "name"), {"Pendulum-v1"}),
     "num_iterations": (lambda seen: {int(seen.evaluated.gradient_step.max())}, {STEPS}),
-    "seed": (lambda seen: {call.seed for call in seen["seed_everything"]}, {7}),
-    "strategy": (lambda seen: {c.strategy.num_replicas_in_sync for c in seen["Learner"]}, {2}),
+    "seed": (of("seed_everything", "seed"), {7}),
+    "strategy": (of("Learner", "strategy.num_replicas_in_sync"), {2}),
     "initial_collect_steps": (
         lambda seen: (
             {max(call.first for call in seen["_wait_for_batches"])}
@@ -249,15 +251,12 @@ REACHED = {  # field: (what was recorded, what must be; None is the value of the
         ),
         {2},
     ),
-    "n_step": (lambda seen: {call.n_step for call in seen["NStepWriter"]}, {3}),
-    "bootstrap_time_limits": (environments("bootstrap_time_limits"), {False, True}),
+    "n_step": (of("NStepWriter", "n_step"), {3}),
+    "bootstrap_time_limits": (of("make_environment", "bootstrap_time_limits"), {False, True}),
     "replay": (lambda seen: {bool(seen["ReverbReplay"]) == seen.on_ray}, {True}),
     "replay_buffer_capacity": (tables("capacity"), {150}),
     "recent_transitions": (tables("recent"), {40}),
-    "symmetry_augmentation": (
-        lambda seen: {call.reflection.action_signs for call in seen["make_update"]},
-        {(-1,)},
-    ),
+    "symmetry_augmentation": (of("make_update", "reflection.action_signs"), {(-1,)}),
     "batch_size": (
         lambda seen: {call.batch_size for call in seen["open_dataset"] + seen["dataset"]},
         {16},
@@ -271,10 +270,7 @@ REACHED = {  # field: (what was recorded, what must be; None is the value of the
     "target_update_tau": (agents(lambda agent: agent._target_update_tau), {0.02}),
     "target_update_period": (agents(lambda agent: agent._target_update_period), {3}),
     "gamma": (
-        lambda seen: (
-            {call.gamma for call in seen["NStepWriter"]}
-            | {call.self._gamma for call in seen["SeededSacAgent"]}
-        ),
+        lambda seen: of("NStepWriter", "gamma")(seen) | of("SeededSacAgent", "self._gamma")(seen),
         {0.9},
     ),
     "reward_scale_factor": (agents(lambda agent: agent._reward_scale_factor), {0.5}),
@@ -303,13 +299,10 @@ REACHED = {  # field: (what was recorded, what must be; None is the value of the
         {2},
     ),
     "num_eval_episodes": (lambda seen: {len(seen.evaluated.eval_returns.iloc[-1])}, {3}),
-    "policy_save_interval": (
-        lambda seen: {call.at for call in seen["_save_policy"]},
-        {12, 24, 36, 48},
-    ),
+    "policy_save_interval": (of("_save_policy", "at"), {12, 24, 36, 48}),
     "checkpoint_interval": (lambda seen: checkpoints(seen) & {20, 40}, {20, 40}),
     "checkpoint_seconds": (lambda seen: {bool(checkpoints(seen) - {20, 40, STEPS})}, {True}),
-    "environment_timeout": (environments("timeout"), {77}),
+    "environment_timeout": (of("make_environment", "timeout"), {77}),
 }
 
 
@@ -351,7 +344,7 @@ def test_the_policy_that_collects_gets_newer_weights(seen):
 
 
 def test_evaluations_are_deterministic_and_play_their_own_episodes(seen):
-    played = seen["evaluate"]
+    played = seen["begin_evaluation"]
     assert {float(call.policy._temperature) for call in played} == {0.0}
     assert [call.episodes for call in played] == [2] * (STEPS // 16) + [3]
     interim, final = {call.seed for call in played[:-1]}, played[-1].seed
