@@ -131,6 +131,7 @@ def ranking(table: pd.DataFrame, repeated: pd.DataFrame | None = None) -> Figure
         axes.set_yticks(range(len(order)), names)
         axes.set_ylim(len(order) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
-        marks = f"dot: one seed, ring: a repeated seed, line: IQM, bar: {INTERVAL}"
+        ring = ", ring: a repeated seed" if len(again) else ""
+        marks = f"dot: one seed{ring}, line: IQM, bar: {INTERVAL}"
         axes.set_xlabel(f"return after training\n{marks}")
     return figure

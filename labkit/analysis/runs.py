@@ -44,10 +44,11 @@ class StoredRun:
         return None if rows.empty else rows.loc[rows.eval_returns.map(len).idxmax()]
 
 
-def setting_name(config: SACConfig, base: SACConfig | None = None) -> str:
+def setting_name(config: SACConfig, base: SACConfig | None = None, most: int = 99) -> str:
     """The fields that differ from `base`, such as `gamma 0.98, n_step 1`; if none, `baseline`.
 
     Without `base`, those that differ from the defaults of the environment; if none, `defaults`.
+    Of more than `most` fields: the first, and the number of the others.
     """
     against = base or SACConfig.parse({"env_name": config.env_name})
     words = [
@@ -55,6 +56,8 @@ def setting_name(config: SACConfig, base: SACConfig | None = None) -> str:
         for name, value in attrs.asdict(config, recurse=False).items()
         if name not in NOT_A_SETTING and value != getattr(against, name)
     ]
+    if len(words) > most:
+        return f"{words[0]} and {len(words) - 1} more"
     return ", ".join(words) or (BASELINE if base else DEFAULTS)
 
 
@@ -86,7 +89,7 @@ def relative_to(runs: Sequence[StoredRun], baseline: str) -> list[StoredRun]:
     """The runs, each named by the fields in which it differs from the baseline.
 
     `baseline` is the name of a setting, or of a folder whose runs have one setting. Its runs are
-    named `baseline`.
+    named `baseline`. More than two fields are `FIRST and N more` where no other setting is.
 
     Raises:
         ParameterError: the runs are of several environments, or `baseline` is neither.
@@ -101,7 +104,10 @@ def relative_to(runs: Sequence[StoredRun], baseline: str) -> list[StoredRun]:
         allowed = f"a folder in `runs` whose runs have one setting, or one of these: {known}"
         raise invalid("baseline", baseline, allowed)
     base = members[0].config
-    return [attrs.evolve(run, setting=setting_name(run.config, base)) for run in runs]
+    names = [tuple(setting_name(run.config, base, most) for most in (2, 99)) for run in runs]
+    used = collections.Counter(short for short, _ in set(names))
+    pairs = zip(runs, names, strict=True)
+    return [attrs.evolve(run, setting=name[used[name[0]] > 1]) for run, name in pairs]
 
 
 def common_budget(runs: Sequence[StoredRun]) -> int:

@@ -59,7 +59,7 @@ def api_table(
             return type(error).__name__
 
     columns = {name: [result(line, b) for line in lines] for name, b in buffers.items()}
-    return pd.DataFrame(columns, index=lines)
+    return pd.DataFrame(columns, index=lines).replace(" ", "\xa0", regex=True)  # in one line
 
 
 def describe(result: Any) -> str:

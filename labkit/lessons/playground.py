@@ -132,8 +132,8 @@ def _column(side: str, start: Setting) -> dict[str, Any]:
             description=f"{side}: {label}",
             continuous_update=False,  # only where the slider is released
             readout_format=".3f" if step < 0.01 else ".2f",
-            style={"description_width": "170px"},
-            layout={"width": "420px"},
+            style={"description_width": "210px"},
+            layout={"width": "470px"},
         )
         for name, (label, _, low, high, step) in SLIDERS.items()
     }
@@ -153,7 +153,7 @@ def card(champion: pd.DataFrame, other: pd.DataFrame) -> Figure:
             for played, color, marker, what in looks:
                 rows = played[played.factor.isin([name, "undisturbed"])]
                 values = rows.value.where(rows.factor == name, neutral)
-                axes.scatter(values, rows["return"], 8, color=color, alpha=0.3, linewidths=0)
+                axes.scatter(values, rows["return"], 16, color=color, alpha=0.5, linewidths=0)
                 means = rows["return"].groupby(values).mean()
                 axes.plot(means.index, means, marker=marker, ms=5, color=color, label=what)
             axes.set(xlabel=label, ylabel="return of an episode" if axes in grid[:, 0] else "")

@@ -33,7 +33,7 @@ FLOWS = {  # (from, to): what flows
 
 def processes() -> Figure:
     """The five parts as boxes, and the data between them as arrows."""
-    width, height = 0.72, 0.46
+    width, height = 0.66, 0.46
     with subplots(9, 3.2) as (figure, axes):
         for name, (x, y, content) in BOXES.items():
             corner, color = (x - width / 2, y - height / 2), ORANGE if name == "learner" else BLUE
@@ -43,10 +43,14 @@ def processes() -> Figure:
             axes.text(x, y - 0.09, content, ha="center", va="center", fontsize=8.5)
         for (start, end), what in FLOWS.items():
             (x0, y0, _), (x1, y1, _) = BOXES[start], BOXES[end]
-            side, middle = np.sign(x1 - x0) * width / 2, ((x0 + x1) / 2, (y0 + y1) / 2)
-            axes.annotate("", (x1 - side, y1), (x0 + side, y0), arrowprops={"arrowstyle": "->"})
-            axes.text(*middle, what, ha="center", va="center", fontsize=9, backgroundcolor="white")
-        axes.set(xlim=(-0.45, 2.45), ylim=(-0.3, 1.3))
+            side, up = np.sign(x1 - x0) * width / 2, np.sign(y1 - y0) * 0.1
+            ends = (x1 - side, y1 - up), (x0 + side, y0 + up)
+            axes.annotate("", *ends, arrowprops={"arrowstyle": "->"})
+            # Above the arrow, or to the right of one that is oblique.
+            shift, va = (-0.05, "top") if side * up > 0 else (0.02, "bottom")
+            place = (x0 + x1) / 2, (y0 + y1) / 2 + shift
+            axes.text(*place, f" {what}", ha="left" if up else "center", va=va, fontsize=9)
+        axes.set(xlim=(-0.37, 2.37), ylim=(-0.3, 1.3))
         axes.set_ylabel("data between the five parts")  # only in the alt text: the axis is off
         axes.axis("off")
     return figure

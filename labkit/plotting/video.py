@@ -177,13 +177,15 @@ def film_strip(recording: Recording, title: str = "") -> bytes:
     """Draws up to six evenly spaced frames side by side, each above its caption, as a PNG file."""
     frames, captions = recording.frames, recording.captions
     chosen = np.unique(np.linspace(0, len(frames) - 1, 6).round().astype(int))
-    width, gap = 200, 6  # pixels
+    width, gap, edge = 200, 6, 8  # pixels
     height = round(width * frames[0].shape[0] / frames[0].shape[1])
-    top, bottom = 22 * bool(title), 4 + 18 * max(text.count("\n") + 1 for text in captions)
-    strip = Image.new("RGB", (len(chosen) * (width + gap) - gap, top + height + bottom), "white")
+    top = edge + 30 * bool(title)  # a title is closer to its frames than to what is above
+    bottom = 4 + 18 * max(text.count("\n") + 1 for text in captions) + edge
+    across = len(chosen) * (width + gap) - gap + 2 * edge
+    strip = Image.new("RGB", (across, top + height + bottom), "white")
     draw, font = ImageDraw.Draw(strip), ImageFont.load_default(size=15)
-    draw.text((0, 1), title, "black", font)
-    for left, index in zip(range(0, strip.width, width + gap), chosen, strict=True):
+    draw.text((edge, top - 21), title, "black", font)
+    for left, index in zip(range(edge, strip.width, width + gap), chosen, strict=True):
         small = Image.fromarray(frames[index]).resize((width, height), Image.Resampling.LANCZOS)
         strip.paste(small, (left, top))
         below = (left + width // 2, top + height + 3)

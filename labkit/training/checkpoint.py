@@ -220,5 +220,6 @@ def assign(variables: list[Any], saved: Path, partly: bool = False) -> None:
 
 def summary(folder: Path) -> str:
     """One line for the end of a run: where its checkpoints are and how large they are."""
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return f"the newest checkpoints are in {folder}: {size / 1e6:.0f} MB on disk"
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
+    megabytes = "less than 1" if size < 1 else f"{size:.0f}"
+    return f"the newest checkpoints are in {folder}: {megabytes} MB on disk"

@@ -70,7 +70,7 @@ class progress(tqdm):
         if self._show:
             options = {"file": io.StringIO(), "ascii": False, "ncols": WIDTH}
         options |= {"mininterval": SECONDS_BETWEEN_UPDATES, "miniters": 0}
-        super().__init__(total=total, unit=unit, desc=label, initial=done, **options)
+        super().__init__(total=total, unit=f" {unit}", desc=label, initial=done, **options)
 
     def display(self, *arguments: Any, **options: Any) -> None:
         """Redraws the bar; tqdm calls it at the start, when an update is due, and at the end."""
