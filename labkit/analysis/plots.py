@@ -78,9 +78,7 @@ def curve(found: Sequence[StoredRun], budget: int) -> pd.DataFrame:
     return table["eval_return"].set_axis(pd.Index(table["env_step"].mean(axis=1), name="env_step"))
 
 
-def _curve(
-    axes: Axes, table: pd.DataFrame, name: str, color: str, seeds: bool, marker: str
-) -> None:
+def _curve(axes: Axes, table: pd.DataFrame, name: str, color: str, seeds: bool, mark: str) -> None:
     rows = table.to_numpy()
     if seeds:
         axes.plot(table.index, rows, color=color, alpha=0.3, linewidth=0.9)
@@ -92,7 +90,7 @@ def _curve(
         axes.fill_between(table.index, low, high, color=color, alpha=0.18, linewidth=0)
         label += f", {INTERVAL}"
     means = table.apply(statistics.interquartile_mean, axis=1)
-    axes.plot(means, color=color, label=label, marker=marker, markersize=4.5)
+    axes.plot(means, color=color, label=label, marker=mark, markersize=4.5)
 
 
 def _published(axes: Axes) -> None:

@@ -151,10 +151,8 @@ def within_episodes(answer: Callable) -> None:
         text = f"The window {crossing[0]} → {crossing[0] + 1} crosses an episode boundary."
         raise WrongAnswer(text)
     real = ~windows.is_boundary()[:, 0].numpy()
-    lost = sorted(set(windows.observation.numpy()[real, 0]) - set(first))
-    if lost:
-        a = lost[0]
-        raise WrongAnswer(f"Your filter drops {a} → {a + 1}, to which an action did lead.")
+    if lost := sorted(set(windows.observation.numpy()[real, 0]) - set(first)):
+        raise WrongAnswer(f"You drop {lost[0]} → {lost[0] + 1}, to which an action did lead.")
     for name in ("step_type", "observation", "next_step_type", "reward"):
         if not np.array_equal(getattr(kept, name), getattr(windows, name).numpy()[real]):
             raise WrongAnswer(f"`{name}` has other rows: apply one mask to every tensor.")

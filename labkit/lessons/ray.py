@@ -46,8 +46,7 @@ def processes() -> Figure:
             side, up = np.sign(x1 - x0) * width / 2, np.sign(y1 - y0) * 0.1
             ends = (x1 - side, y1 - up), (x0 + side, y0 + up)
             axes.annotate("", *ends, arrowprops={"arrowstyle": "->"})
-            # Above the arrow, or to the right of one that is oblique.
-            shift, va = (-0.05, "top") if side * up > 0 else (0.02, "bottom")
+            shift, va = (-0.05, "top") if side * up > 0 else (0.02, "bottom")  # no line through it
             place = (x0 + x1) / 2, (y0 + y1) / 2 + shift
             axes.text(*place, f" {what}", ha="left" if up else "center", va=va, fontsize=9)
         axes.set(xlim=(-0.37, 2.37), ylim=(-0.3, 1.3))

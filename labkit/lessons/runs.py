@@ -74,10 +74,8 @@ def differences(answer: Any, p: pd.Series) -> None:
         why = f" That is without Holm's correction for {len(p)} tests."
     elif given == len(p):
         why = " A lower mean of a few seeds may be chance."
-    true = (
-        f"The corrected p is below {SIGNIFICANCE} for {len(found)} of {len(p)}; you say {given:g}."
-    )
-    raise WrongAnswer(f"{true}{why} Read on: the next section shows which.")
+    true = f"The corrected p is below {SIGNIFICANCE} for {len(found)} of {len(p)}"
+    raise WrongAnswer(f"{true}; you say {given:g}.{why} Read on: the next section shows which.")
 
 
 def clean_sweep(answer: Callable) -> None:

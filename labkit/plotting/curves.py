@@ -33,9 +33,7 @@ class NothingToDraw(ValueError):
     """The metrics hold no value that the figure shows, for example because the run was stopped."""
 
 
-def learning_curve(
-    metrics: pd.DataFrame, *, title: str | None = None, published: bool = True
-) -> Figure:
+def learning_curve(metrics: pd.DataFrame, *, title: str = "", published: bool = True) -> Figure:
     """Draws evaluation returns over env steps: the mean as a line, each episode as a faint dot.
 
     With `published`, it also draws `PUBLISHED_CURVE`, which is for the Minitaur.

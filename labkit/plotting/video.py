@@ -66,10 +66,8 @@ class Recording:
     seconds: float  # simulated time; the video lasts as long, to within one frame
 
 
-def moments(
-    env: "PyEnvironment", policy: Policy, seed: int | None, max_steps: int
-) -> Iterator[Moment]:
-    """Plays an episode of at most `max_steps` env steps, and stops at each of its states."""
+def moments(env: "PyEnvironment", policy: Policy, seed: int | None, most: int) -> Iterator[Moment]:
+    """Plays an episode of at most `most` env steps, and stops at each of its states."""
     if seed is not None:
         env.seed(seed)
     first, return_ = env.reset(), 0.0
@@ -78,7 +76,7 @@ def moments(
     yield Moment(0, None, 0.0, return_, None if start is None else 0.0, last=False)
     for step, (transition, over) in enumerate(play(env, policy, first), start=1):
         return_ += float(transition.reward)
-        here, last = forward_position(env), over or step == max_steps
+        here, last = forward_position(env), over or step == most
         metres = None if here is None or start is None else here - start
         yield Moment(step, transition, step * seconds, return_, metres, last)
         if last:
@@ -177,15 +175,14 @@ def film_strip(recording: Recording, title: str = "") -> bytes:
     """Draws up to six evenly spaced frames side by side, each above its caption, as a PNG file."""
     frames, captions = recording.frames, recording.captions
     chosen = np.unique(np.linspace(0, len(frames) - 1, 6).round().astype(int))
-    width, gap, edge = 200, 6, 8  # pixels
+    width, gap = 200, 8  # pixels; the gap is also the margin
     height = round(width * frames[0].shape[0] / frames[0].shape[1])
-    top = edge + 30 * bool(title)  # a title is closer to its frames than to what is above
-    bottom = 4 + 18 * max(text.count("\n") + 1 for text in captions) + edge
-    across = len(chosen) * (width + gap) - gap + 2 * edge
-    strip = Image.new("RGB", (across, top + height + bottom), "white")
+    top = gap + 30 * bool(title)  # a title is closer to its frames than to what is above
+    bottom = gap + 4 + 18 * max(text.count("\n") + 1 for text in captions)
+    strip = Image.new("RGB", (len(chosen) * (width + gap) + gap, top + height + bottom), "white")
     draw, font = ImageDraw.Draw(strip), ImageFont.load_default(size=15)
-    draw.text((edge, top - 21), title, "black", font)
-    for left, index in zip(range(edge, strip.width, width + gap), chosen, strict=True):
+    draw.text((gap, top - 21), title, "black", font)
+    for left, index in zip(range(gap, strip.width, width + gap), chosen, strict=True):
         small = Image.fromarray(frames[index]).resize((width, height), Image.Resampling.LANCZOS)
         strip.paste(small, (left, top))
         below = (left + width // 2, top + height + 3)
@@ -210,8 +207,7 @@ def side_by_side(*recordings: Recording, titles: Sequence[str]) -> None:
 def show_strip(recording: Recording, title: str) -> None:
     """Displays a film strip, with alternative text."""
     text = f"{title}: {recording.captions[-1]}".replace("\n", "   ")
-    strip = film_strip(recording, text)
-    display.display(display.Image(strip, format="png", alt=f"Film strip of {text}"))
+    display.display(display.Image(film_strip(recording, text), alt=f"Film strip of {text}"))
 
 
 def video_html(files: Sequence[Path], titles: Sequence[str]) -> str:

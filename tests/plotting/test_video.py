@@ -248,9 +248,9 @@ def recording(tmp_path):
 def test_a_film_strip_holds_first_last_and_evenly_spaced_frames(recording, tmp_path):
     (tmp_path / "strip.png").write_bytes(video.film_strip(recording, "walking"))
     strip = np.asarray(Image.open(tmp_path / "strip.png").convert("RGB")).astype(int)
-    assert strip.shape == (22 + 150 + 40, 6 * 206 - 6, 3)
-    np.testing.assert_allclose(strip[90, 100::206, 0], [0, 40, 80, 120, 160, 200], atol=3)
-    assert max(strip[:22].min(), strip[-38:].min()) < 100, "title and captions"
+    assert strip.shape == (38 + 150 + 48, 6 * 208 + 8, 3)
+    np.testing.assert_allclose(strip[90, 100::208, 0], [0, 40, 80, 120, 160, 200], atol=3)
+    assert max(strip[:36].min(), strip[-44:].min()) < 100, "title and captions"
 
 
 def test_a_notebook_shows_video_and_strip(recording, monkeypatch):
