@@ -132,8 +132,8 @@ def _column(side: str, start: Setting) -> dict[str, Any]:
             description=f"{side}: {label}",
             continuous_update=False,  # only where the slider is released
             readout_format=".3f" if step < 0.01 else ".2f",
-            style={"description_width": "210px"},
-            layout={"width": "470px"},
+            style={"description_width": "190px"},
+            layout={"width": "412px"},
         )
         for name, (label, _, low, high, step) in SLIDERS.items()
     }
