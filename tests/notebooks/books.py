@@ -53,8 +53,6 @@ SMALL = {
 }
 # Of notebook 04: each starts many processes. The browser runs them.
 SLOW_CELLS = ("two", "killed")
-# The cells of notebook 03 whose ids begin so train, evaluate and draw one run, and need no others.
-RUN_CELLS = ("colab", "set-up", "0acdd28c", "start-run", "imports", "run-")
 SHORT_EPISODES = """\
 # Added by the tests: episodes of 200 env steps, and small films with few pictures.
 from labkit.plotting import rendering
@@ -74,9 +72,8 @@ def read(number: str) -> nbformat.NotebookNode:
 
 
 def derivation() -> set[str]:
-    """The code cells of notebook 03 that its run does not need."""
-    code = {cell.id for cell in read("03").cells if cell.cell_type == "code"}
-    return {name for name in code if not name.startswith(RUN_CELLS)}
+    """The cells of notebook 03 that its run does not need, and `labkit run` does not execute."""
+    return {cell.id for cell in read("03").cells if "lesson" in cell.metadata.get("tags", [])}
 
 
 def write_copy(number: str, folder: Path, leave_out: Collection[str] = ()) -> Path:

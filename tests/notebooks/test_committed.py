@@ -1,8 +1,6 @@
 """What holds for every committed notebook: executed, clean, described, accessible."""
 
 import re
-import subprocess
-import sys
 
 import attrs
 import books
@@ -51,15 +49,6 @@ def test_papermill_describes_every_parameter(number):
     for name, parameter in described.items():
         assert parameter["inferred_type_name"] != "None", name
         assert len(parameter["help"]) > 8, name
-
-
-def test_a_run_needs_no_cell_of_the_lesson(tmp_path):
-    """`labkit run` skips those; no other cell has a name that only they define."""
-    book, file = books.read("03"), tmp_path / "run.ipynb"
-    book.cells = [c for c in book.cells if "lesson" not in c.metadata.get("tags", [])]
-    nbformat.write(book, file)
-    subprocess.run([sys.executable, "-m", "ruff", "check", "--select=F821", file], check=True)
-    assert "gradient_step(" not in file.read_text()
 
 
 def test_parameters_are_fields_and_their_defaults():

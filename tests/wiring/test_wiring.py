@@ -31,7 +31,7 @@ from labkit.replay import reverb_replay, server, transitions, uniform_replay
 from labkit.replay.transitions import layout_of
 from labkit.sac import actor, agent, rollout, update
 from labkit.strategy import make_strategy
-from labkit.training import checkpoint, components, learner
+from labkit.training import checkpoint, components, learner, local
 
 # Reverb is the only table that other processes can write to.
 ON_RAY = {**OFF_DEFAULT, "replay": "reverb"}
@@ -92,7 +92,7 @@ class Handle:
 
 
 def train_local(config, path, patch):
-    labkit.train(config, run=labkit.open_run(path, config))
+    local.train(config, run=labkit.open_run(path, config))
 
 
 def train_in_notebook(config, path, patch):
