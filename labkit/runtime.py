@@ -157,7 +157,7 @@ def in_background(function: Callable[..., Any], *arguments: Any) -> "Future[Any]
 
 @contextlib.contextmanager
 def in_forks(
-    function: Callable[[Any], Any], items: Sequence[Any], most: int, wait: Callable[[], Any] = int
+    function: Callable[[Any], Any], items: Sequence[Any], most: int, wait: Callable[[], Any]
 ) -> Iterator[Iterator[Any]]:
     """Begins to compute `function(item)` for each item, in at most `most` forks of this process.
 

@@ -133,7 +133,7 @@ def test_what_a_fork_leaves_unanswered_is_computed_here():
             os.kill(os.getpid(), signal.SIGKILL)
         return 100 // (6 - number), os.getpid() == here
 
-    with runtime.in_forks(square, range(7), 2) as results:
+    with runtime.in_forks(square, range(7), 2, int) as results:
         found = [next(results) for _ in range(6)]
         with pytest.raises(ZeroDivisionError):
             next(results)

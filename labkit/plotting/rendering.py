@@ -54,8 +54,8 @@ def capture(
     Drawing sets the physics back to that state: the environment needs a reset afterwards.
     """
     if (camera := _camera(env)) is None:  # it cannot go back to a state: it is drawn now
-        packed, shape = zlib.compress(frame(env, width, height).tobytes(), 1), (height, width, 3)
-        return lambda: np.frombuffer(zlib.decompress(packed), np.uint8).reshape(shape), int
+        packed, size = zlib.compress(frame(env, width, height).tobytes(), 1), (height, width, 3)
+        return lambda: np.frombuffer(zlib.decompress(packed), np.uint8).reshape(size), lambda: None
     client = client_of(env)
     state = client.saveState()
 

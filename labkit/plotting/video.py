@@ -126,7 +126,7 @@ def record_episode(
                 yield _stamp(picture, caption.replace("\n", "   "))
 
     forks = cpu_cores() if client_of(env) else 0  # others were drawn at once
-    with in_forks(lambda one: one[0](), shown, forks) as drawn:
+    with in_forks(lambda one: one[0](), shown, forks, lambda: None) as drawn:
         # x264 may exceed the limit by what its buffer holds: one second of video.
         write_mp4(Path(path), pictures(drawn), rate, 0.95 * 8 * max_bytes / (moment.seconds + 1))
     frames, captions = zip(*kept, strict=True)

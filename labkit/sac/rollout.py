@@ -171,13 +171,14 @@ def evaluate(
     `processes` than one play the same episodes in less time, where the environment allows that; the
     policy must be deterministic, and not use TensorFlow.
     """
-    with begin_evaluation(env, policy, episodes, seed, processes * (processes > 1)) as rows:
+    forks = processes if processes > 1 else 0
+    with begin_evaluation(env, policy, episodes, seed, forks, lambda: None) as rows:
         return Evaluation(*zip(*rows, strict=True))
 
 
 @contextlib.contextmanager
 def begin_evaluation(
-    env: "PyEnvironment", policy: Policy, episodes: int, seed: int, forks: int, check: Check = int
+    env: "PyEnvironment", policy: Policy, episodes: int, seed: int, forks: int, check: Check
 ) -> Iterator[Iterator[Row]]:
     """Begins what `evaluate` does, in up to `forks` processes; yields an iterator over the rows.
 
