@@ -130,6 +130,5 @@ def ranking(table: pd.DataFrame, repeated: pd.DataFrame | None = None) -> Figure
         axes.set_ylim(len(order) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
         ring = ", ring: a repeated seed" if len(again) else ""
-        marks = f"dot: one seed{ring}, line: IQM, bar: {INTERVAL}"
-        axes.set_xlabel(f"return after training\n{marks}")
+        axes.set_xlabel(f"return after training\ndot: one seed{ring}, line: IQM, bar: {INTERVAL}")
     return figure
