@@ -96,6 +96,6 @@ lock: ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade for ne
 	@scripts/lock.sh $(ARGS)
 
 clean: ## remove virtual environments and caches; runs are kept
-	@rm -rf .venv .venv-peers .venv-site build site autoapi *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage
+	@rm -rf .venv .venv-peers .venv-site build site autoapi jupyter_execute *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 	@find . -name .ipynb_checkpoints -prune -exec rm -rf {} +
