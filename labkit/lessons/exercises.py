@@ -127,4 +127,4 @@ def mistakes(given: Any, result: Callable[..., Any], *choices: Mapping[str, Any]
     for combination in product(*(part.items() for part in choices)):
         if np.allclose(given, result(*(value for _, value in combination)), rtol=1e-3):
             explained.append([mistake for mistake, _ in combination if mistake])
-    return " ".join(min(explained, key=len)) if explained else ""
+    return " ".join(sorted(explained, key=len)[0]) if explained else ""
