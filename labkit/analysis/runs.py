@@ -104,10 +104,10 @@ def relative_to(runs: Sequence[StoredRun], baseline: str) -> list[StoredRun]:
         allowed = f"a folder in `runs` whose runs have one setting, or one of these: {known}"
         raise invalid("baseline", baseline, allowed)
     base = members[0].config
-    names = [tuple(setting_name(run.config, base, most) for most in (2, 99)) for run in runs]
-    used = collections.Counter(short for short, _ in set(names))
-    pairs = zip(runs, names, strict=True)
-    return [attrs.evolve(run, setting=name[used[name[0]] > 1]) for run, name in pairs]
+    names = [(setting_name(run.config, base, 2), setting_name(run.config, base)) for run in runs]
+    used = collections.Counter(short for short, _ in set(names))  # by how many settings
+    chosen = [short if used[short] == 1 else full for short, full in names]
+    return [attrs.evolve(run, setting=name) for run, name in zip(runs, chosen, strict=True)]
 
 
 def common_budget(runs: Sequence[StoredRun]) -> int:
