@@ -164,9 +164,8 @@ def in_forks(
     Yields an iterator over the results, in order. While that waits, it calls `wait` ten times a
     second, which may raise. The forks end with the block, or with this process.
 
-    A fork has this process's memory, so that only results are pickled, but no other thread: in it,
-    `function` must not use TensorFlow, Reverb or a GPU. What a fork leaves unanswered, because it
-    failed or was killed, is computed here: an error is raised as it would be without forks.
+    A fork has this process's memory, but no other thread: in it, `function` must not use TensorFlow,
+    Reverb or a GPU. What a fork that failed or was killed does not answer is computed here.
     """
     count = min(most, len(items)) if sys.platform == "linux" else 0
     forks: list[Connection | None] = [None] * max(1, count)
@@ -198,7 +197,8 @@ def _fork(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Conn
             sending.close()
             yield answers
             return
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) or os.getppid() != parent:
+            return  # the parent has ended already
         for number in (signal.SIGINT, signal.SIGTERM):  # for the parent to decide
             signal.signal(number, signal.SIG_IGN)
         gc.freeze()  # what waits to be collected may be TensorFlow's
