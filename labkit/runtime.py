@@ -164,8 +164,8 @@ def in_forks(
     Yields an iterator over the results, in order. While that waits, it calls `wait` ten times a
     second, which may raise. The forks end with the block, or with this process.
 
-    A fork has this process's memory, but no other thread: in it, `function` must not use TensorFlow,
-    Reverb or a GPU. What a fork that failed or was killed does not answer is computed here.
+    A fork has this process's memory, but no other thread: in it, `function` must not use TensorFlow
+    or Reverb, nor a GPU. What a fork that failed or was killed does not answer is computed here.
     """
     count = min(most, len(items)) if sys.platform == "linux" else 0
     forks: list[Connection | None] = [None] * max(1, count)
