@@ -149,7 +149,7 @@ def check(number: str, executed: nbformat.NotebookNode, folder: Path) -> None:
 
 
 # Films and pictures that each notebook shows at least.
-PICTURES = {"01": (0, 7), "02": (1, 4), "03": (4, 13), "04": (1, 5), "05": (0, 3), "06": (2, 3)}
+PICTURES = {"01": (0, 7), "02": (1, 4), "03": (3, 12), "04": (1, 5), "05": (0, 3), "06": (2, 3)}
 
 
 def text_of_tagged(notebook: nbformat.NotebookNode) -> dict[str, list[str]]:
