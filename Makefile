@@ -72,7 +72,7 @@ torture: setup ## kill a training 20 times, check that nothing is lost (ARGS='--
 soak: setup ## memory and open files over 300 000 steps (about ten minutes)
 	@$(PY) -m benchmarks.soak $(ARGS)
 
-bench: setup ## measure throughput beside peers, about 35 minutes (ARGS=--quick: one)
+bench: setup ## measure throughput beside peers, under an hour (ARGS=--quick: a minute)
 	@$(PY) -m benchmarks.throughput $(ARGS)
 
 lab: setup ## open JupyterLab in notebooks/

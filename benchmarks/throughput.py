@@ -1,6 +1,6 @@
 """The throughput benchmark: labkit next to baselines, and its time by component.
 
-make bench                    three quarters of an hour on two cores; writes benchmarks/results/
+make bench                    under an hour on two cores; writes benchmarks/results/
 make bench ARGS=--quick       a minute: a smoke test, whose numbers mean little
 make bench ARGS=--page        seconds: only writes the page and the figure from throughput.json
 """
