@@ -30,7 +30,7 @@ class LearnerActor:
         self._learner: Learner | None = None
         self._phase, self._first_step = "warm-up", 0
         self._table: LimiterState  # its counters, after the last call of gradient steps
-        self._mean_return: float  # of the rollout workers, at the last push
+        self._pushed: Any  # the reference of the last push's answer
         self._saved_env_step = 0  # of the last checkpoint
         self._request: tuple[Any, dict[str, Any]] | None = None  # an evaluation: answer, facts
 
@@ -101,7 +101,7 @@ class LearnerActor:
             return
         totals, _ = learner.gradient_steps(count)
         self._table = self._replay.state()
-        learner.record_steps(count, totals, self._table.inserts, self._mean_return)
+        learner.record_steps(count, totals, self._table.inserts, ray.get(self._pushed))
         if learner.step % PUSH_STEPS == 0:
             self._push(learner)
         self._log_evaluation(learner)
@@ -111,9 +111,9 @@ class LearnerActor:
             self._save(learner)
 
     def _push(self, learner: Learner) -> None:
-        """Sends the newest weights; gets the rollout workers' mean return."""
+        """Sends the newest weights; the answer, which nobody waits for now, is the mean return."""
         newest = (learner.step, self._table.inserts, learner.flat_weights())
-        self._mean_return = ray.get(self._parameters.push.remote(*newest))
+        self._pushed = self._parameters.push.remote(*newest)
 
     def _evaluate(self, learner: Learner, final: bool = False) -> None:
         """Requests an evaluation of the present weights, once the previous one is logged."""
