@@ -134,17 +134,17 @@ class GymEnvironment(PyEnvironment):
         observation, reward, done, info = _parts(answer, "step", "observation, reward, done, info")
         observation, reward = self._observation(observation), self._reward(reward)
         at_limit = self._episode_steps == self.max_episode_steps
-        over = done or at_limit
-        truncated = self._bootstrap and (info.get(TRUNCATED) if done else at_limit)
-        discount = np.asarray(0.0 if over and not truncated else 1.0, np.float32)
-        kind = ts.StepType.LAST if over else ts.StepType.MID
-        return ts.TimeStep(kind, np.asarray(reward, np.float32), discount, observation)
+        if self._bootstrap and (info.get(TRUNCATED) if done else at_limit):
+            return ts.truncation(observation, reward)
+        if done or at_limit:
+            return ts.termination(observation, reward)
+        return ts.transition(observation, reward)
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
         """The environment may run in this block, for `timeout` seconds, with its generators.
 
-        After that time SIGALRM ends the process, even in a call that holds Python's lock.
+        After that time `faulthandler` ends the process, even in a call that holds Python's lock.
         """
         with GENERATORS:
             process, global_python = os.getpid(), random.getstate()
@@ -152,15 +152,14 @@ class GymEnvironment(PyEnvironment):
             random.setstate(self._python_state)
             np.random.set_bit_generator(self._numpy_generator)
             if self.timeout:
-                _prepare_alarm()
-                signal.setitimer(signal.ITIMER_REAL, self.timeout)
+                faulthandler.dump_traceback_later(self.timeout, exit=True, file=_stderr())
             try:
                 yield
             finally:
                 if os.getpid() != process:  # one that the environment forked must not train, too
                     os._exit(1)
                 if self.timeout:
-                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    faulthandler.cancel_dump_traceback_later()
                 self._python_state = random.getstate()
                 random.setstate(global_python)
                 np.random.set_bit_generator(global_numpy)
@@ -240,17 +239,17 @@ def _own_space(env: Any, name: str, kinds: str) -> gym.Space:
 
 
 @functools.cache
-def _prepare_alarm() -> None:
-    """Lets SIGALRM print what each thread is doing before it ends the process."""
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # stderr is no file
-        # A copy of its descriptor, which neither `quiet` nor Jupyter redirects.
-        faulthandler.register(signal.SIGALRM, os.dup(sys.stderr.fileno()), chain=True)
+def _stderr() -> int:
+    """A copy of stderr's descriptor, which neither `quiet` nor Jupyter redirects."""
     if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGTSTP, _suspend)
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        return os.dup(sys.stderr.fileno())
+    return os.dup(2)
 
 
 def _suspend(*_: Any) -> None:
     """Ctrl-Z: without this, a limit reached while the process is suspended would end it."""
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    faulthandler.cancel_dump_traceback_later()
     os.kill(os.getpid(), signal.SIGSTOP)
