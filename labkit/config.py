@@ -32,13 +32,13 @@ class Reflection(NamedTuple):
         return len(self.observation_order), len(self.action_order)
 
     @property
-    def of_row(self) -> np.ndarray:
-        """The matrix `[width, width] float32` that reflects a row; see `transitions.Layout`."""
+    def of_row(self) -> tuple[np.ndarray, np.ndarray]:
+        """Order `[width] int32` and signs `[width] float32` of a row; see `transitions.Layout`."""
         size, reward = len(self.observation_order), sum(self.sizes)
         observation, action = np.array(self.observation_order), np.array(self.action_order)
         order = np.r_[observation, size + action, reward, reward + 1, reward + 2 + observation]
         signs = np.r_[self.observation_signs, self.action_signs, 1, 1, self.observation_signs]
-        return (np.eye(len(order)) * signs)[order.argsort()].astype(np.float32)
+        return order.astype(np.int32), signs.astype(np.float32)
 
 
 # The legs are front left, back left, front right, back right. Each has a left and a right motor;

@@ -14,19 +14,21 @@ EPSILON = 1e-5  # added to the variance of a layer's units
 
 @tf.custom_gradient
 def _normalise(units: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-    """ReLU of each row of `[batch, units]`, whose mean is 0, scaled to variance 1, plus bias.
+    """ReLU of each row of `[batch, units]` with mean 0 and variance 1, plus bias `[units]`.
 
-    The gradient is in closed form, and row means are products with a vector: a layer of Keras
-    operations would make a gradient step two thirds longer.
+    The gradient is in closed form, and row means are products with a vector: this layer makes a
+    gradient step a quarter longer, and a layer of Keras operations would make it two thirds longer.
     """
     mean = tf.fill([units.shape[-1], 1], 1.0 / units.shape[-1])
-    inverse = tf.math.rsqrt(tf.matmul(tf.square(units), mean) + EPSILON)  # 1 / stddev [batch, 1]
-    active = tf.nn.relu(units * inverse + bias)
+    centred = units - tf.matmul(units, mean)
+    inverse = tf.math.rsqrt(tf.matmul(tf.square(centred), mean) + EPSILON)
+    scaled = centred * inverse
+    active = tf.nn.relu(scaled + bias)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         inner = tf.raw_ops.ReluGrad(gradients=upstream, features=active)
-        along = tf.matmul(inner * units, mean) * inverse**3
-        return inner * inverse - units * along, tf.reduce_sum(inner, 0)
+        along = scaled * tf.matmul(inner * scaled, mean)
+        return inverse * (inner - tf.matmul(inner, mean) - along), tf.reduce_sum(inner, 0)
 
     return active, gradient
 
@@ -41,10 +43,8 @@ class NormalisedDense(tf.keras.layers.Dense):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns activations `[batch, units] float32`."""
-        # The kernel is centred, and not its product with the larger batch.
-        centred = self.kernel - tf.reduce_mean(self.kernel, axis=1, keepdims=True)
         # As a tensor: custom_gradient does not accept a mirrored variable.
-        return _normalise(tf.matmul(inputs, centred), tf.convert_to_tensor(self.bias))
+        return _normalise(tf.matmul(inputs, self.kernel), tf.convert_to_tensor(self.bias))
 
 
 class ScaledCriticNetwork(critic_network.CriticNetwork):

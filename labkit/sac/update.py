@@ -46,8 +46,9 @@ def make_update(
     def update(rows: tf.Tensor) -> Metrics:
         rows = tf.debugging.check_numerics(rows, "batch")
         if reflection:
+            order, signs = reflection.of_row
             odd = tf.range(tf.shape(rows)[0]) % 2 == 1
-            rows = tf.where(odd[:, None], tf.matmul(rows, reflection.of_row), rows)
+            rows = tf.where(odd[:, None], tf.gather(rows, order, axis=1) * signs, rows)
         if agent.actor_update_period == 1:
             metrics = distribute(rows, True)
         else:
@@ -72,23 +73,23 @@ def make_steps(
     variable that counts the steps that a call has started, for a call that fails.
     """
     started = tf.Variable(0, trainable=False)
-    names = list(update.get_concrete_function(batches.element_spec[0]).structured_outputs)
+    names = update.get_concrete_function(batches.element_spec[0]).structured_outputs
 
-    def step(done: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def counted(value: tf.Tensor) -> tf.Tensor:  # [2]: its value and 1, or 0 and 0 without one
+        return tf.where(tf.math.is_nan(value), tf.zeros([2]), tf.stack([value, 1.0]))
+
+    def step(done: tf.Tensor, totals: Metrics) -> tuple[tf.Tensor, Metrics]:
         with tf.control_dependencies([started.assign(done + 1)]):
             rows, _ = next(batches)
             metrics = update(rows)
-        values = tf.stack([metrics[name] for name in names])
-        had = tf.logical_not(tf.math.is_nan(values))
-        counted = tf.where(had, values, 0.0), tf.cast(had, tf.float32)
-        return done + 1, totals + tf.stack(counted, axis=1)
+        return done + 1, {name: totals[name] + counted(metrics[name]) for name in totals}
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])
     def steps(count: tf.Tensor) -> tuple[Metrics, tf.Tensor]:
-        begin = 0, tf.zeros([len(names), 2])
+        begin = (0, {name: tf.zeros([2]) for name in names})
         _, totals = tf.while_loop(lambda done, _: done < count, step, begin, parallel_iterations=1)
-        with tf.control_dependencies([totals]):
-            return dict(zip(names, tf.unstack(totals), strict=True)), flat_weights(agent)
+        with tf.control_dependencies(list(totals.values())):
+            return totals, flat_weights(agent)
 
     return steps, started
 

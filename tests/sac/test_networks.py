@@ -26,8 +26,8 @@ def plain(layer, inputs):
 
 
 def test_two_units_by_hand():
-    """Units 1 and -1 have mean 0 and deviation 1; units -2 and 2 deviation 2."""
-    found = networks._normalise(tf.constant([[1.0, -1.0], [-2.0, 2.0]]), tf.constant([0.5, 0.0]))
+    """Units 3 and 1 have mean 2 and deviation 1; units 0 and 4 mean 2 and deviation 2."""
+    found = networks._normalise(tf.constant([[3.0, 1.0], [0.0, 4.0]]), tf.constant([0.5, 0.0]))
     np.testing.assert_allclose(found, [[1.5, 0.0], [0.0, 1.0]], atol=1e-4)
 
 
