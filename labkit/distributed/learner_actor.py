@@ -111,7 +111,7 @@ class LearnerActor:
             self._save(learner)
 
     def _push(self, learner: Learner) -> None:
-        """Sends the newest weights; the answer, which nobody waits for now, is the mean return."""
+        """Sends the newest weights; does not wait for the answer, the workers' mean return."""
         newest = (learner.step, self._table.inserts, learner.flat_weights())
         self._pushed = self._parameters.push.remote(*newest)
 
