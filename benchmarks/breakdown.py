@@ -93,7 +93,7 @@ def calls_of(
     transition = Transition(observation, action, 0.0, 1.0, observation)
     actions = np.random.default_rng(0).uniform(-1, 1, (10**5, len(action))).astype(np.float32)
     choose = iter(actions)
-    batches = iter(parts.replay.dataset(config.batch_size))
+    batches = iter(parts.replay.dataset(config.rows_drawn))
     update = make_update(parts.agent, parts.layout, parts.strategy, config.reflection)
     rows, _ = next(batches)
     for _ in range(20):  # compiles the update and consumes the prefetched batches

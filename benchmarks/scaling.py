@@ -80,7 +80,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     made = agent.create_agent(config, random_py_environment.RandomPyEnvironment(*specs), strategy)
     layout = Layout(28, 8)
     update = make_update(made, layout, strategy, config.reflection)
-    rows = tf.random.stateless_normal([case.batch_size, layout.width], [0, 0])
+    rows = tf.random.stateless_normal([config.rows_drawn, layout.width], [0, 0])
     for _ in range(3):  # the first compiles
         update(rows)["alpha"].numpy()
     steps, start = 0, time.perf_counter()

@@ -16,8 +16,8 @@ class Reflection(NamedTuple):
 
     Mishra et al. (2019), "Augmenting Learning Using Symmetry in a Biologically-Inspired Domain",
     train a quadruped off-policy on transitions and on their reflections. Here each gradient step
-    reflects every second row of its batch, so the replay table holds real transitions only. The
-    reward is the same.
+    adds them to the rows that it drew, so the replay table holds real transitions only. The reward
+    is the same.
     """
 
     # Number i of the reflection is signs[i] times number order[i].
@@ -107,7 +107,7 @@ class SACConfig:
     replay: str = text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'")
     replay_buffer_capacity: int = integer(1_000_000, 1, 100_000_000, "transitions")
     recent_transitions: int = integer(0, 0, 100_000_000, "newest ones, half of each batch; 0: none")
-    symmetry_augmentation: bool = switch(False, "swap left and right in half of each batch")
+    symmetry_augmentation: bool = switch(False, "half of each batch mirrors the other")
     batch_size: int = integer(256, 1, 1_000_000, "transitions, over all replicas")
     steps_per_call: int = integer(10, 1, 1_000, "gradient steps in one TensorFlow call")
     # Loss and optimizers
@@ -153,10 +153,17 @@ class SACConfig:
             known = " and ".join(REFLECTIONS)
             allowed = f"False for {self.env_name}: labkit has the reflection of {known} only"
             raise invalid("symmetry_augmentation", True, allowed)
+        if self.symmetry_augmentation and self.batch_size % 2:
+            raise invalid("batch_size", self.batch_size, "even with `symmetry_augmentation`")
+
+    @property
+    def rows_drawn(self) -> int:
+        """Transitions that a gradient step draws; with their reflections, if any, a batch."""
+        return self.batch_size // 2 if self.symmetry_augmentation else self.batch_size
 
     @property
     def reflection(self) -> Reflection | None:
-        """What `symmetry_augmentation` applies to every second row of a batch; None without it."""
+        """What `symmetry_augmentation` adds to each row that is drawn; None without it."""
         return REFLECTIONS[self.env_name] if self.symmetry_augmentation else None
 
     @classmethod

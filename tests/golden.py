@@ -57,7 +57,7 @@ def single_steps(config) -> dict[str, np.ndarray]:
     table = np.array(rows)[:TRANSITIONS]
     update = make_update(built.agent, built.layout, built.strategy, config.reflection)
     generator = np.random.default_rng(0)
-    batches = [table[generator.integers(len(table), size=config.batch_size)] for _ in range(10)]
+    batches = [table[generator.integers(len(table), size=config.rows_drawn)] for _ in range(10)]
     found = [update(batch) for batch in batches]
     losses = np.array([[one[name].numpy() for name in NAMES] for one in found])
     built.replay.close()

@@ -93,6 +93,8 @@ def test_fields_that_do_not_fit_each_other():
         SACConfig(replay_buffer_capacity=100)
     with pytest.raises(ParameterError, match="`symmetry_augmentation` must be False for Half"):
         SACConfig(env_name="HalfCheetahBulletEnv-v0", symmetry_augmentation=True)
+    with pytest.raises(ParameterError, match="`batch_size` must be even with `symmetry_augm"):
+        SACConfig(batch_size=7)
 
 
 def test_texts_and_arrays_become_tuples():

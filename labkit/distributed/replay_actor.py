@@ -32,7 +32,7 @@ def limits(config: SACConfig) -> tuple[float, int, float]:
 
 def samples_per_batch(config: SACConfig) -> int:
     """Samples of a batch that the rate limiter counts: those of the table of all transitions."""
-    return config.batch_size - recent_share(config.batch_size, config.recent_transitions)
+    return config.rows_drawn - recent_share(config.rows_drawn, config.recent_transitions)
 
 
 class ReplayActor:

@@ -23,7 +23,7 @@ def make_update(
 
     Every replica takes its share of the one global batch, so that N replicas train on what one
     device would (TF-Agents' `Learner` gives each replica a whole batch instead). With a
-    `reflection`, every second row is reflected before the step.
+    `reflection`, the batch is each row and its reflection.
 
     Returns a function of rows `[batch, width] float32` that returns the metrics by name: losses and
     entropy as means over the global batch, and α after the step. In a step without the actor (see
@@ -47,8 +47,7 @@ def make_update(
         rows = tf.debugging.check_numerics(rows, "batch")
         if reflection:
             order, signs = reflection.of_row
-            odd = tf.range(tf.shape(rows)[0]) % 2 == 1
-            rows = tf.where(odd[:, None], tf.gather(rows, order, axis=1) * signs, rows)
+            rows = tf.concat([rows, tf.gather(rows, order, axis=1) * signs], axis=0)
         if agent.actor_update_period == 1:
             metrics = distribute(rows, True)
         else:

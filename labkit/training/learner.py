@@ -45,7 +45,7 @@ class Learner:
         self._events_folder = run.path / "events"
         self._update = make_update(agent, layout, strategy, config.reflection)
         # Compiled now, and not in the thread that takes the first steps.
-        batch = tf.TensorSpec([config.batch_size, layout.width], tf.float32)
+        batch = tf.TensorSpec([config.rows_drawn, layout.width], tf.float32)
         self._update.get_concrete_function(batch)
         self.step = 0
         self.evaluated: set[tuple[int, bool]] = set()  # (gradient step, final evaluation or not)
@@ -91,7 +91,7 @@ class Learner:
             self._write_events(row)
         self._started_at, self._saved_seconds = time.monotonic(), self._spent
         with quiet(), self._stall_named():  # Reverb's sampler logs its first connection
-            batches = iter(self.replay.dataset(self.config.batch_size))
+            batches = iter(self.replay.dataset(self.config.rows_drawn))
             next(batches)
         self._steps, self.started = make_steps(self.agent, self._update, batches)
 
@@ -179,7 +179,7 @@ class Learner:
         try:
             yield
         except (StopIteration, tf.errors.OutOfRangeError, tf.errors.DeadlineExceededError):
-            what = f"the replay table returned no batch of {self.config.batch_size} transitions"
+            what = f"the replay table returned no batch of {self.config.rows_drawn} transitions"
             limit = f"within {self.replay.sample_timeout} s: is its server still running?"
             raise StalledError(f"{what} {limit}") from None
 

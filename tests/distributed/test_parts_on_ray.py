@@ -66,11 +66,12 @@ def test_a_run_in_another_way_is_rejected_before_ray_starts(small_config, tmp_pa
 
 def test_the_limiter_holds_the_configured_ratio(small_config):
     per_insert, first, buffer = replay_actor.limits(labkit.SACConfig())
-    assert (per_insert, first, buffer) == (128, 5_000, 12_800), "half of a batch is recent"
-    uniform = labkit.SACConfig(recent_transitions=0)
-    assert replay_actor.limits(uniform) == (256, 5_000, 25_600)
+    drawn = "half of a batch is reflections, and half of the rest is recent"
+    assert (per_insert, first, buffer) == (64, 5_000, 6_400), drawn
+    without = labkit.SACConfig(recent_transitions=0, symmetry_augmentation=False)
+    assert replay_actor.limits(without) == (256, 5_000, 25_600)
     slow = small_config(collect_steps_per_iteration=4, steps_per_call=1_000)
-    assert replay_actor.limits(slow) == (4, 300, 16 * 4_000)
+    assert replay_actor.limits(slow) == (2, 300, 8 * 4_000)
     tight = small_config(initial_collect_steps=5_000)  # more than the table holds
     assert replay_actor.limits(tight)[1] == tight.replay_buffer_capacity
 

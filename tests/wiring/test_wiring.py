@@ -243,9 +243,9 @@ REACHED = {  # field: (what was recorded, what must be; None is the value of the
         {230},
     ),
     "collect_steps_per_iteration": (
-        # On Ray 8 samples of each batch are counted, those of the table of all transitions.
+        # On Ray 4 samples of each batch are counted, those of the table of all transitions.
         lambda seen: (
-            {8 / limiter(seen)}
+            {4 / limiter(seen)}
             if seen.on_ray
             else set((seen.logged.env_step - 230) / seen.logged.gradient_step)
         ),
@@ -259,7 +259,7 @@ REACHED = {  # field: (what was recorded, what must be; None is the value of the
     "symmetry_augmentation": (of("make_update", "reflection.action_signs"), {(-1,)}),
     "batch_size": (
         lambda seen: {call.batch_size for call in seen["open_dataset"] + seen["dataset"]},
-        {16},
+        {8},  # the other half is reflections
     ),
     "steps_per_call": (lambda seen: {max(call.count for call in seen["gradient_steps"])}, {4}),
     "critic_learning_rate": (schedules("initial_learning_rate"), {(1e-3, 2e-3, 4e-3)}),
