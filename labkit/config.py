@@ -64,7 +64,6 @@ MINITAUR: dict[str, Any] = {
     "initial_log_alpha": -4.0,  # for the same reason
     "target_entropy": -4.0,  # −0.5 nats for each of eight motors, as in TF-Agents
     "gamma": 0.995,  # with 0.99, a termination costs only the rewards of one second
-    "initial_collect_steps": 5_000,
     "recent_transitions": 20_000,  # n-step rewards of an old policy mislead: newest 200 seconds
     "symmetry_augmentation": True,  # the robot is the same in a mirror
     "n_step": 5,  # a reward of 50 ms carries more signal than one of 10 ms
@@ -100,7 +99,7 @@ class SACConfig:
     seed: int = integer(0, 0, 2**31 - 1, "seed of every generator that labkit seeds")
     strategy: str = text("auto", STRATEGY_PATTERN, STRATEGIES)
     # Collection and replay
-    initial_collect_steps: int = integer(10_000, 1, MANY, "env steps of warm-up")
+    initial_collect_steps: int = integer(5_000, 1, MANY, "env steps of warm-up")
     collect_steps_per_iteration: int = integer(1, 1, 10_000, "env steps per gradient step")
     n_step: int = integer(1, 1, 100, "env steps whose rewards a transition sums")
     bootstrap_time_limits: bool = switch(True, "a time limit truncates, it does not terminate")

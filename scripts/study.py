@@ -48,7 +48,7 @@ GENERAL = {field.name: field.metadata["default"] for field in attrs.fields(SACCo
 RATES = ("critic_learning_rate", "actor_learning_rate", "alpha_learning_rate")
 # The general default of the target entropy is the Minitaur's, too.
 TUTORIAL: dict[str, Any] = {name: GENERAL[name] for name in MINITAUR if name != "target_entropy"}
-TUTORIAL["replay_buffer_capacity"] = 10_000
+TUTORIAL |= {"replay_buffer_capacity": 10_000, "initial_collect_steps": 10_000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
     **{f"no-{name}": {name: value} for name, value in TUTORIAL.items() if name not in RATES},

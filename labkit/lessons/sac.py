@@ -184,7 +184,7 @@ def choices(reasons: Mapping[str, str]) -> pd.DataFrame:
     for name, reason in reasons.items():
         field = {"learning_rates": "critic_learning_rate"}.get(name, name)
         theirs, ours = (brief(getattr(config, field)) for config in (plain, tuned))
-        if name == "replay_buffer_capacity":  # the tutorial's holds less than labkit's default
+        if name in ("replay_buffer_capacity", "initial_collect_steps"):  # not labkit's defaults
             theirs = "10000"
         if name == "observation_scale":
             theirs, ours = "none", "per sensor"
