@@ -63,6 +63,7 @@ def main() -> None:
         **other_values(standard, lander),
         "minitaur": table(minitaur_rows(scores, others, published)),
         "ablations": table(ablation_rows(scores)),
+        "tried": table(tried_rows(pd.read_csv(MINITAUR / "tried.csv"))),
         "standard": table(standard_rows(standard, reference)),
         "lander": table(lander_rows(lander)),
     }
@@ -245,6 +246,16 @@ def ablation_rows(scores: pd.DataFrame) -> Rows:
         if name in compared.index:
             tail = [number(compared.difference[name]), f"{compared.corrected[name]:.2g}"]
         yield [f"`{name}`", what, mean_of(values), number(min(values)), len(values), *tail]
+
+
+def tried_rows(tried: pd.DataFrame) -> Rows:
+    """One row for each change that was tried, and budget, in the order of the file."""
+    yield "change", "env steps", "seeds", "worst", "IQM", "verdict"
+    by = ["change", "env_steps", "verdict"]
+    for (change, env_steps, verdict), runs in tried.groupby(by, sort=False):
+        values, seeds = runs["return"].tolist(), ", ".join(map(str, runs.seed))
+        iqm = number(statistics.interquartile_mean(values))
+        yield change, grouped(env_steps), seeds, number(min(values)), iqm, verdict
 
 
 def standard_rows(standard: pd.DataFrame, reference: pd.DataFrame) -> Rows:
