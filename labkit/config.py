@@ -105,7 +105,7 @@ class SACConfig:
     bootstrap_time_limits: bool = switch(True, "a time limit truncates, it does not terminate")
     replay: str = text("reverb", "reverb|tf_uniform", "'reverb' or 'tf_uniform'")
     replay_buffer_capacity: int = integer(1_000_000, 1, 100_000_000, "transitions")
-    recent_transitions: int = integer(0, 0, 100_000_000, "newest ones, half of each batch; 0: none")
+    recent_transitions: int = integer(0, 0, 100_000_000, "newest ones, half of each draw; 0: none")
     symmetry_augmentation: bool = switch(False, "half of each batch mirrors the other")
     batch_size: int = integer(256, 1, 1_000_000, "transitions, over all replicas")
     steps_per_call: int = integer(10, 1, 1_000, "gradient steps in one TensorFlow call")
