@@ -15,9 +15,8 @@ class Reflection(NamedTuple):
     """What an observation and an action become if left and right are swapped.
 
     Mishra et al. (2019), "Augmenting Learning Using Symmetry in a Biologically-Inspired Domain",
-    train a quadruped off-policy on transitions and on their reflections. Here each gradient step
-    adds them to the rows that it drew, so the replay table holds real transitions only. The reward
-    is the same.
+    train a quadruped off-policy on transitions and on their reflections, whose reward is the same.
+    Here each gradient step adds them to what it draws: the replay table holds only real ones.
     """
 
     # Number i of the reflection is signs[i] times number order[i].
@@ -27,15 +26,10 @@ class Reflection(NamedTuple):
     action_signs: tuple[int, ...]  # [act]
 
     @property
-    def sizes(self) -> tuple[int, int]:
-        """Numbers of an observation and of an action."""
-        return len(self.observation_order), len(self.action_order)
-
-    @property
     def of_row(self) -> tuple[np.ndarray, np.ndarray]:
         """Order `[width] int32` and signs `[width] float32` of a row; see `transitions.Layout`."""
-        size, reward = len(self.observation_order), sum(self.sizes)
         observation, action = np.array(self.observation_order), np.array(self.action_order)
+        size, reward = len(observation), len(observation) + len(action)
         order = np.r_[observation, size + action, reward, reward + 1, reward + 2 + observation]
         signs = np.r_[self.observation_signs, self.action_signs, 1, 1, self.observation_signs]
         return order.astype(np.int32), signs.astype(np.float32)

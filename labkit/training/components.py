@@ -155,7 +155,8 @@ def check_tuned(config: SACConfig, env: PyEnvironment) -> None:
         allowed = f"a name for the environment of `make_env`, such as {name!r}: this one chooses"
         allowed += " the reward scale, observation scale, reflection and other settings of that one"
         raise invalid("env_name", config.env_name, allowed)
-    if config.reflection and layout_of(env) != Layout(*config.reflection.sizes):
+    known = config.reflection
+    if known and layout_of(env) != Layout(len(known.observation_order), len(known.action_order)):
         allowed = f"False: observations or actions are not those of {config.env_name}"
         raise invalid("symmetry_augmentation", True, allowed)
 
