@@ -250,12 +250,13 @@ def ablation_rows(scores: pd.DataFrame) -> Rows:
 
 def tried_rows(tried: pd.DataFrame) -> Rows:
     """One row for each change that was tried, and budget, in the order of the file."""
-    yield "change", "env steps", "seeds", "worst", "IQM", "verdict"
+    yield "change", "env steps", "seeds", "worst", "mean", "IQM", "verdict"
     by = ["change", "env_steps", "verdict"]
     for (change, env_steps, verdict), runs in tried.groupby(by, sort=False):
         values, seeds = runs["return"].tolist(), ", ".join(map(str, runs.seed))
         iqm = number(statistics.interquartile_mean(values))
-        yield change, grouped(env_steps), seeds, number(min(values)), iqm, verdict
+        worst, mean = number(min(values)), mean_of(values)
+        yield change, grouped(env_steps), seeds, worst, mean, iqm, verdict
 
 
 def standard_rows(standard: pd.DataFrame, reference: pd.DataFrame) -> Rows:
